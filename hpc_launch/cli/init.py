@@ -101,12 +101,12 @@ def _ask(
     from hpc_launch.cli.init_questions import new_job
     from hpc_launch.cli.shared_options import echo_json
     from hpc_launch.cli.warn import print_note, warn
-    from hpc_launch.from_script.new_job import checked
+    from hpc_launch.from_script.convert import prepare_text
 
     if not force:
         _refuse_existing([output])
     text, name = new_job(training, site, sets, output.parent, defaults=defaults)
-    prepared = checked(text, output, name)
+    prepared = prepare_text(text, output, name)
     _write_files([(output, text)], force=force)
     if as_json:
         echo_json({"job_file": str(output), "job": text, "findings": [one.as_json() for one in prepared.warnings]})

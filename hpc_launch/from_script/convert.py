@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.from_script.draft_job import job_name, job_text
-from hpc_launch.from_script.draft_site import SitePart, accounts_for, known_site, own_profile, site_text
+from hpc_launch.from_script.draft import SitePart, accounts_for, job_name, job_text, known_site, own_profile, site_text
 from hpc_launch.from_script.read_job import OldScript, read_old_script
 from hpc_launch.prepare.detect_site import detect_site
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job

@@ -1,24 +1,93 @@
-"""A job file from answers: what is asked, what is found out, and the text."""
+"""A job file for a training: what its source tells, which is parsed and never imported, what is asked, and the text."""
 
 from __future__ import annotations
 
+import ast
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.from_script.convert import prepare_text
-from hpc_launch.from_script.draft_job import job_name
-from hpc_launch.from_script.training_source import TrainingSource
+from hpc_launch.base.errors import UsageError
+from hpc_launch.from_script.draft import job_name
+from hpc_launch.images.script_imports import top_imports
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.units import format_time, parse_time
-from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.site_tools.learning.profile_yaml import yaml_text
 from hpc_launch.sites.profile import SiteProfile
 
-Check = Callable[[str], object]
+MAX_BYTES = 2 << 20
+_FRAMEWORKS = "deepspeed megatron lightning pytorch_lightning accelerate trl transformers torchtitan".split()
+_SEVERAL = re.compile(
+    rb"torch\.distributed|from torch import .*distributed|init_process_group|[\"'](LOCAL_RANK|WORLD_SIZE|RANK)[\"']"
+)
+
+
+class TrainingOption(Struct, frozen=True):
+    """One option of the training's command line, by its name as a key of `args:`; the default as the source has it."""
+
+    name: str
+    positional: bool = False
+    required: bool = False
+    default: str | None = None
+    help: str = ""
+
+
+class TrainingSource(Struct, frozen=True):
+    """What the source of a training tells. `framework`: the library that starts several processes, or empty."""
+
+    options: tuple[TrainingOption, ...]
+    framework: str
+
+    @property
+    def launcher(self) -> str:
+        """The launcher that starts such a training."""
+        return "deepspeed" if self.framework == "deepspeed" else "torchrun" if self.framework else "none"
+
+
+def read_training(path: Path) -> TrainingSource:
+    """Read a Python file. Raises UsageError if it cannot be parsed."""
+    try:
+        if path.exists() and (not path.is_file() or path.stat().st_size > MAX_BYTES):
+            raise UsageError(f"{path} is not a file of less than 2 MiB", "name the training's Python file")
+        source = path.read_bytes()
+        tree, modules = ast.parse(source, filename=str(path)), top_imports(path)
+        options = {option.name: option for option in _options(tree)}
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "name the training's Python file") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path} is not Python that can be parsed: {error}", "name a Python file") from error
+    several = "torch.distributed" if _SEVERAL.search(source) else ""
+    return TrainingSource(tuple(options.values()), next((name for name in _FRAMEWORKS if name in modules), several))
+
+
+def _options(tree: ast.Module) -> Iterator[TrainingOption]:
+    """The options that argparse's method or click's decorators declare."""
+    for node in ast.walk(tree):
+        called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+        if not isinstance(node, ast.Call) or called not in {"add_argument", "option", "argument"}:
+            continue
+        names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        if not names:
+            continue
+        constants = {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
+        default = next((ast.unparse(one.value) for one in node.keywords if one.arg == "default"), None)
+        chosen = next((name for name in names if name.startswith("--")), names[0])
+        positional = not chosen.startswith("-")
+        optional = constants.get("nargs") in {"?", "*"} or default is not None
+        required = bool(constants.get("required", positional and not optional))
+        name = chosen.lstrip("-").partition("/")[0]
+        yield TrainingOption(name, positional, required, default, str(constants.get("help", "")))
+
+
+def likely_trainings(folder: Path) -> list[str]:
+    """Python files of a folder that look like programs: those named after training first."""
+    small = [path for path in sorted(folder.glob("*.py"))[:200] if path.is_file() and path.stat().st_size <= MAX_BYTES]
+    found = [path.name for path in small if os.access(path, os.R_OK) and b"__main__" in path.read_bytes()]
+    return sorted(found, key=lambda name: ("train" not in name, "main" not in name, name))
 
 
 class Question(Struct, frozen=True):
@@ -27,94 +96,77 @@ class Question(Struct, frozen=True):
     key: str
     text: str
     default: str | None
-    check: Check = str
+    check: Callable[[str], object] = str
     choices: tuple[str, ...] = ()
 
 
-def count(text: str) -> int:
-    """A number of nodes or GPUs. Raises ValueError."""
+def _count(text: str) -> int:
     if not re.fullmatch(r"\d{1,6}", text):
         raise ValueError(f"`{text}` is not a number")
     return int(text)
 
 
-def at_least_one(text: str) -> int:
-    """A number from 1. Raises ValueError."""
-    if count(text) < 1:
+def _at_least_one(text: str) -> int:
+    if _count(text) < 1:
         raise ValueError("at least 1")
     return int(text)
 
 
-def duration(text: str) -> str:
-    """A time limit, as written. Raises ValueError."""
+def _duration(text: str) -> str:
     parse_time(text)
     return text
 
 
-def argument(text: str) -> str | int:
-    """A value of the training's own option."""
+def _argument(text: str) -> str | int:
     return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,15}", text) else text.replace("${", "$${")
 
 
 def questions(site: SiteProfile, training: TrainingSource, account: str | None) -> list[Question]:
-    """What only the user knows, for this site and training."""
+    """What only the user knows, for this site and training. Their checks raise ValueError."""
     result = []
-    queues = list(site.queues)
+    queues = tuple(site.queues)
     queue_name = site.default_queue or (queues[0] if queues else "")
     if len(queues) > 1:
-        result.append(Question("queue", "queue", queue_name, str, tuple(queues)))
+        result.append(Question("queue", "queue", queue_name, str, queues))
     if site.account.required and account is None:
-        result.append(Question("account", f"account{_how(site.account.find)}", None))
-    result.append(Question("nodes", "number of nodes", "1", at_least_one))
+        how = f" (find it with: {site.account.find})" if site.account.find else ""
+        result.append(Question("account", f"account{how}", None))
+    result.append(Question("nodes", "number of nodes", "1", _at_least_one))
     queue = site.queues.get(queue_name)
     node = site.node_classes.get(queue.node_class) if queue is not None else None
     if node is not None and node.gpus:
-        result.append(Question("gpus_per_node", "GPUs per node", str(node.gpus), count))
+        result.append(Question("gpus_per_node", "GPUs per node", str(node.gpus), _count))
     if site.scheduler.type == "slurm":
         limit = format_time(queue.default_time) if queue is not None and queue.default_time else "01:00:00"
-        result.append(Question("time", "time limit", limit, duration))
+        result.append(Question("time", "time limit", limit, _duration))
     for option in training.options:
         if option.required and not option.positional:
             about = f" ({option.help})" if option.help else ""
-            result.append(Question(f"args.{option.name}", f"--{option.name}{about}", None, argument))
+            result.append(Question(f"args.{option.name}", f"--{option.name}{about}", None, _argument))
     return result
 
 
-def _how(find: str) -> str:
-    return f" (find it with: {find})" if find else ""
-
-
 def new_job_text(
-    training: TrainingSource,
-    script: str,
-    site: str | None,
-    answers: Mapping[str, Any],
-    environment: Mapping[str, str],
+    training: TrainingSource, script: str, site: str | None, answers: Mapping[str, Any], environment: Mapping[str, str]
 ) -> str:
     """The job file. `answers` are nested as in a job file; `environment` is that of this shell."""
-    chosen: Any = answers.get("launcher", training.launcher)
-    data: dict[str, Any] = {"name": job_name(Path(script).stem)}
-    notes: dict[tuple[str, ...], str] = {}
-    if site is not None:
-        data["site"] = site
-    for key in ("queue", "account", "nodes", "gpus_per_node", "time"):
-        if key in answers:
-            data[key] = answers[key]
-    if chosen != "torchrun":
-        data["launcher"] = chosen
-        if "launcher" not in answers:
-            notes["launcher",] = (
-                f"{script} imports {training.framework}" if training.framework else f"{script} starts one process"
-            )
-    if not answers.keys() & {"module", "command"}:
-        data["script"] = script
-    software = {
-        "conda": environment.get("CONDA_DEFAULT_ENV") if environment.get("CONDA_PREFIX") else None,
-        "venv": environment.get("VIRTUAL_ENV"),
+    launcher = answers.get("launcher", training.launcher)
+    why = f"{script} imports {training.framework}" if training.framework else f"{script} starts one process"
+    conda = environment.get("CONDA_DEFAULT_ENV", "") if environment.get("CONDA_PREFIX") else ""
+    software = {"conda": "" if conda == "base" else conda, "venv": environment.get("VIRTUAL_ENV")}
+    data: dict[str, Any] = {
+        "name": job_name(Path(script).stem),
+        "site": site,
+        **{key: answers.get(key) for key in ("queue", "account", "nodes", "gpus_per_node", "time")},
+        "launcher": None if launcher == "torchrun" else launcher,
+        "script": None if answers.keys() & {"module", "command"} else script,
+        "environment": {key: value for key, value in software.items() if value},
     }
-    found = {key: value for key, value in software.items() if value and value != "base"}
-    if found:
-        data["environment"] = found
+    data = {key: value for key, value in data.items() if value is not None and value != {}}
+    notes: dict[tuple[str, ...], str] = {}
+    if "launcher" in data and "launcher" not in answers:
+        notes["launcher",] = why
+    if "environment" in data:
         notes["environment",] = "active in the shell that ran `hpc-launch init`"
     for key, value in answers.items():
         data[key] = {**data[key], **value} if isinstance(data.get(key), dict) and isinstance(value, dict) else value
@@ -125,7 +177,7 @@ def new_job_text(
 def _other_options(training: TrainingSource, given: Any, script: str) -> str:
     """The training's options that the job leaves at their defaults, as comments."""
     known = given if isinstance(given, Mapping) else {}
-    lines = [f"# Other options of {visible(script)}, with their defaults; add those to change to `args:`."]
+    lines = []
     for option in training.options:
         if option.name not in known and not option.required:
             about = f"  # {visible(option.help)}" if option.help else ""
@@ -133,9 +185,5 @@ def _other_options(training: TrainingSource, given: Any, script: str) -> str:
     positional = [option.name for option in training.options if option.positional and option.required]
     if positional:
         lines.append(f"# It also takes {visible(', '.join(positional))} as words: write `args:` as a list for them.")
-    return "\n".join(lines) + "\n" if len(lines) > 1 else ""
-
-
-def checked(text: str, output: Path, site: str | None) -> PreparedJob:
-    """Plan the job as `validate` does. Raises Refused with what is wrong."""
-    return prepare_text(text, output, site)
+    head = f"# Other options of {visible(script)}, with their defaults; add those to change to `args:`."
+    return "\n".join([head, *lines]) + "\n" if lines else ""

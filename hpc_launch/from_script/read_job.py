@@ -13,7 +13,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.line_accounts import Ledger, LineAccount, take_out
 from hpc_launch.from_script.old_job import LaunchSize, OldJob, OldLaunch, choose, launch_size
 from hpc_launch.from_script.script_text import ScriptText, parse, read_script
-from hpc_launch.from_script.slurm_request import Request, read_request
+from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.statements import Reader
 from hpc_launch.from_script.variables import Variables
 from hpc_launch.from_script.words import Word
@@ -52,7 +52,7 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
     lines = script.text.split("\n")
     filled = _PLACEHOLDER.sub(r"\1", script.text)
     ledger = Ledger(lines)
-    request = read_request(filled.split("\n"), ledger)
+    request = Request(filled.split("\n"), ledger)
     root = parse(filled)
     if root is None:
         raise UsageError(f"{name} nests commands deeper than can be read", "name an sbatch script")

@@ -61,10 +61,8 @@ _LIMITS = {"s": "stack", "l": "locked-memory", "n": "open-files", "u": "processe
 class Settings:
     """Reads the lines that set something up into the job."""
 
-    def __init__(self, variables: Variables, job: OldJob, ledger: Ledger) -> None:
-        self.variables = variables
-        self.job = job
-        self.ledger = ledger
+    def __init__(self, variables: Variables, ledger: Ledger) -> None:
+        self.variables, self.job, self.ledger = variables, OldJob(), ledger
 
     def declaration(self, node: Node, lines: range) -> None:
         """`export A=1 B=2`, `declare -x A=1`, `readonly A=1`, `local A=1`."""

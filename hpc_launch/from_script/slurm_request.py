@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.from_script.line_accounts import Ledger
@@ -74,21 +73,42 @@ _COUNTED = re.compile(r"(?:([A-Za-z][\w.-]*):)?(\d+)\Z")
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=](\d+))?(?:\(.*\))?\Z")
 
 
-class Request(Struct, frozen=True, kw_only=True):
-    """The size of the old job, and the text of its other options."""
+class Request:
+    """What the directives request: the size of the job, and the text of each option in effect, by its long name."""
 
-    nodes: int = 1
-    tasks_per_node: int = 1
-    gpus_per_node: int = 0
-    gpu_type: str | None = None
-    gpu_request: str | None = None
-    cpus_per_node: int | None = None
-    memory: str | None = None
-    texts: Mapping[str, str] = {}
-    """Each option in effect, by its long name; a flag's is empty."""
+    def __init__(self, lines: Sequence[str], ledger: Ledger) -> None:
+        """Read the lines of a script, with the account of each directive and of the comments around them."""
+        self._ledger = ledger
+        self._options = _read_options(lines, ledger)
+        self.texts = {option.name: option.text for option in self._options}
+        for option in self._options:
+            self._account(option)
+        nodes, tasks = self._number("nodes"), self._number("ntasks")
+        per_node = self._number("ntasks-per-node")
+        if nodes is None:
+            nodes = -(-tasks // per_node) if tasks and per_node else 1
+            if tasks and tasks > 1 and per_node is None:
+                self._doubt("ntasks", f"{tasks} tasks, and no number of nodes: 1 taken")
+        elif not self.texts["nodes"].isdecimal():
+            self._doubt("nodes", f"a range of nodes: {nodes} taken; `nodes: 2..4` makes a run of torchrun elastic")
+        if tasks:
+            per_node = -(-tasks // nodes)  # sbatch(1): with --ntasks, --ntasks-per-node is only the maximum
+            if per_node * nodes != tasks:
+                self._doubt("ntasks", f"{tasks} tasks on {nodes} nodes: a job file starts as many on each")
+        self.nodes = nodes
+        self.gpus_per_node = 0
+        self.gpu_type: str | None = None
+        self.gpu_request = "gpus-per-node"
+        """The style of the request, as in a site profile."""
+        self._read_gpus(per_node or 1)
+        gpus = self.gpus_per_node
+        self.tasks_per_node: int = per_node or (self._number("ntasks-per-gpu") or 0) * gpus or 1
+        cpus = (self._number("cpus-per-task") or 0) * self.tasks_per_node
+        self.cpus_per_node: int | None = cpus or (self._number("cpus-per-gpu") or 0) * gpus or None
+        self.memory = self._memory()
 
     def get(self, name: str) -> str | None:
-        """The text of an option."""
+        """The text of an option; a flag's is empty."""
         return self.texts.get(name)
 
     @property
@@ -116,10 +136,69 @@ class Request(Struct, frozen=True, kw_only=True):
         result = {name: str(value) for name, value in known.items()}
         return result | ({"SLURM_JOB_NAME": self.texts["job-name"]} if "job-name" in self.texts else {})
 
+    def _account(self, option: Option) -> None:
+        """The account of an option by its name."""
+        name, lines = option.name, [option.line]
+        if name in _TAKEN:
+            self._ledger.taken(lines, _TAKEN[name])
+        elif name in _UNNECESSARY:
+            self._ledger.unnecessary(lines, _UNNECESSARY[name])
+        elif name in _PASSED_ON.split():
+            self._ledger.taken(lines, f"sbatch.{name}")
+        elif name == "export" and option.text.upper() in {"ALL", "NONE", "NIL"}:
+            self._ledger.unnecessary(lines, "the job sets up its own environment")
+        elif name == "export":
+            self._ledger.not_understood(lines, "set these variables in `env:`")
+        elif name == "array":
+            self._ledger.not_understood(lines, "a job array: a job file is one run; describe its points with `sweep:`")
+        else:
+            known = "has no key in a job file" if option.known else "is not an option of sbatch that is known here"
+            self._ledger.not_understood(lines, f"`--{name}` {known}")
 
-def read_request(lines: Sequence[str], ledger: Ledger) -> Request:
-    """The request, with the account of each directive and of the comments around them."""
-    return _Directives(_read_options(lines, ledger), ledger).request()
+    def _doubt(self, name: str, why: str) -> None:
+        """A value that could not be taken over as it is."""
+        self._ledger.not_understood([option.line for option in self._options if option.name == name], why)
+
+    def _number(self, name: str) -> int | None:
+        """The value as a number; of a range its first."""
+        match = re.match(r"(\d{1,6})(-\d+)?\Z", self.texts.get(name, ""))
+        if match and int(match[1]) > 0:
+            return int(match[1])
+        if name in self.texts:
+            self._doubt(name, f"`{self.texts[name]}` is not a number")
+        return None
+
+    def _read_gpus(self, tasks: int) -> None:
+        """GPUs per node, their type, and the style of the request."""
+        for name in ("gpus-per-task", "gpus", "gres", "gpus-per-node"):
+            pattern = _GPU if name == "gres" else _COUNTED
+            parts = self.texts[name].split(",") if name in self.texts else []
+            found = [match for part in parts if (match := pattern.match(part.strip()))]
+            if len(found) < len(parts):
+                self._doubt(name, "not a number of GPUs; other resources: `sbatch.gres` of the site profile")
+            if found:
+                count = int(found[0][2] or 1)
+                if name == "gpus" and count % self.nodes:
+                    self._doubt(name, f"{count} GPUs cannot be divided evenly over {self.nodes} nodes")
+                share = {"gpus": -(-count // self.nodes), "gpus-per-task": count * tasks}
+                self.gpus_per_node, self.gpu_type = share.get(name, count), found[0][1]
+                self.gpu_request = f"{name}-type".replace("task", "node") if self.gpu_type else name
+
+    def _memory(self) -> str | None:
+        """Memory per node."""
+        factors = {
+            "mem": 1,
+            "mem-per-cpu": self.cpus_per_node or self.tasks_per_node,
+            "mem-per-gpu": self.gpus_per_node,
+        }
+        for name, factor in factors.items():
+            match = re.match(r"(\d+)([KMGTkmgt]?)[Bb]?\Z", self.texts.get(name, ""))
+            if match and factor:
+                amount = int(match[1]) * factor
+                return f"{amount}{match[2].upper() or 'M'}" if amount else "0"
+            if name in self.texts:
+                self._doubt(name, f"`{self.texts[name]}` is not an amount of memory per node")
+        return None
 
 
 def _read_options(lines: Sequence[str], ledger: Ledger) -> list[Option]:
@@ -170,100 +249,3 @@ def _line_options(text: str, number: int, ledger: Ledger) -> list[Option]:
         ledger.not_understood([number], f"`{split.rest[0].raw}` is not an option")
     aliases = {"tasks-per-node": "ntasks-per-node", "cluster-constraint": "constraint"}
     return [replace(option, name=aliases.get(option.name, option.name)) for option in split.options]
-
-
-class _Directives:
-    """Reads values of directives and keeps their accounts."""
-
-    def __init__(self, options: Sequence[Option], ledger: Ledger) -> None:
-        self.options = options
-        self.ledger = ledger
-        self.texts = {option.name: option.text for option in options}
-
-    def request(self) -> Request:
-        for option in self.options:
-            self._account(option)
-        nodes, tasks = self._number("nodes"), self._number("ntasks")
-        per_node = self._number("ntasks-per-node")
-        if nodes is None:
-            nodes = -(-tasks // per_node) if tasks and per_node else 1
-            if tasks and tasks > 1 and per_node is None:
-                self._doubt("ntasks", f"{tasks} tasks, and no number of nodes: 1 taken")
-        elif not self.texts["nodes"].isdecimal():
-            self._doubt("nodes", f"a range of nodes: {nodes} taken; `nodes: 2..4` makes a run of torchrun elastic")
-        if tasks:
-            per_node = -(-tasks // nodes)  # sbatch(1): with --ntasks, --ntasks-per-node is only the maximum
-            if per_node * nodes != tasks:
-                self._doubt("ntasks", f"{tasks} tasks on {nodes} nodes: a job file starts as many on each")
-        gpus, gpu_type, style = self._gpus(nodes, per_node or 1)
-        per_node = per_node or (self._number("ntasks-per-gpu") or 0) * gpus or 1
-        cpus = (self._number("cpus-per-task") or 0) * per_node or (self._number("cpus-per-gpu") or 0) * gpus or None
-        return Request(
-            nodes=nodes,
-            tasks_per_node=per_node,
-            gpus_per_node=gpus,
-            gpu_type=gpu_type,
-            gpu_request=style,
-            cpus_per_node=cpus,
-            memory=self._memory(cpus or per_node, gpus),
-            texts=self.texts,
-        )
-
-    def _account(self, option: Option) -> None:
-        """The account of an option by its name."""
-        name, lines = option.name, [option.line]
-        if name in _TAKEN:
-            self.ledger.taken(lines, _TAKEN[name])
-        elif name in _UNNECESSARY:
-            self.ledger.unnecessary(lines, _UNNECESSARY[name])
-        elif name in _PASSED_ON.split():
-            self.ledger.taken(lines, f"sbatch.{name}")
-        elif name == "export" and option.text.upper() in {"ALL", "NONE", "NIL"}:
-            self.ledger.unnecessary(lines, "the job sets up its own environment")
-        elif name == "export":
-            self.ledger.not_understood(lines, "set these variables in `env:`")
-        elif name == "array":
-            self.ledger.not_understood(lines, "a job array: a job file is one run; describe its points with `sweep:`")
-        else:
-            known = "has no key in a job file" if option.known else "is not an option of sbatch that is known here"
-            self.ledger.not_understood(lines, f"`--{name}` {known}")
-
-    def _doubt(self, name: str, why: str) -> None:
-        """A value that could not be taken over as it is."""
-        self.ledger.not_understood([option.line for option in self.options if option.name == name], why)
-
-    def _number(self, name: str) -> int | None:
-        """The value as a number; of a range its first."""
-        match = re.match(r"(\d{1,6})(-\d+)?\Z", self.texts.get(name, ""))
-        if match and int(match[1]) > 0:
-            return int(match[1])
-        if name in self.texts:
-            self._doubt(name, f"`{self.texts[name]}` is not a number")
-        return None
-
-    def _gpus(self, nodes: int, tasks: int) -> tuple[int, str | None, str | None]:
-        """GPUs per node, their type, and the style of the request (`gpu_request` of a site profile)."""
-        for name in ("gpus-per-node", "gres", "gpus", "gpus-per-task"):
-            pattern = _GPU if name == "gres" else _COUNTED
-            parts = self.texts[name].split(",") if name in self.texts else []
-            found = [match for part in parts if (match := pattern.match(part.strip()))]
-            if len(found) < len(parts):
-                self._doubt(name, "not a number of GPUs; other resources: `sbatch.gres` of the site profile")
-            if found:
-                kind, count = found[0][1], int(found[0][2] or 1)
-                if name == "gpus" and count % nodes:
-                    self._doubt(name, f"{count} GPUs cannot be divided evenly over {nodes} nodes")
-                per_node = -(-count // nodes) if name == "gpus" else count * tasks if name == "gpus-per-task" else count
-                return per_node, kind, f"{name}-type" if kind else name
-        return 0, None, None
-
-    def _memory(self, cpus: int, gpus: int) -> str | None:
-        """Memory per node."""
-        for name, factor in (("mem", 1), ("mem-per-cpu", cpus), ("mem-per-gpu", gpus)):
-            match = re.match(r"(\d+)([KMGTkmgt]?)[Bb]?\Z", self.texts.get(name, ""))
-            if match and factor:
-                amount = int(match[1]) * factor
-                return f"{amount}{match[2].upper() or 'M'}" if amount else "0"
-            if name in self.texts:
-                self._doubt(name, f"`{self.texts[name]}` is not an amount of memory per node")
-        return None

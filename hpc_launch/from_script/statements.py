@@ -46,29 +46,23 @@ _HOST_FILE = re.compile(r"scontrol\s+show\s+hostname|slots=|host_?file|machine_?
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 
 
-class Reader:
+class Reader(Settings):
     """Reads statements into an OldJob, and every line's account into the ledger.
 
-    Args: base: the folder in which local shell files are. outer: the launch line whose text is read.
+    Args: base: the folder in which local shell files are.
     """
 
-    def __init__(
-        self, request: Request, variables: Variables, ledger: Ledger, base: str, outer: OldLaunch | None = None
-    ) -> None:
+    def __init__(self, request: Request, variables: Variables, ledger: Ledger, base: str) -> None:
+        super().__init__(variables, ledger)
         self.request = request
         self.base = base
-        self.outer = outer
-        self.variables, self.job, self.ledger = variables, OldJob(), ledger
+        self.outer: OldLaunch | None = None
+        """The launch line whose text is read."""
         self.followed: dict[str, tuple[LineAccount, ...]] = {}
         self.depth = 0
         self.functions: dict[str, Node] = {}
         self.called: list[str] = []
         self.calling: list[str] = []
-
-    @property
-    def settings(self) -> Settings:
-        """The reader of lines that set something up."""
-        return Settings(self.variables, self.job, self.ledger)
 
     def script(self, root: Node) -> None:
         """All statements of a script."""
@@ -103,12 +97,12 @@ class Reader:
         elif kind == "command":
             self._command(node, lines, text_of(node))
         elif kind == "declaration_command":
-            self.settings.declaration(node, lines)
+            self.declaration(node, lines)
         elif kind in {"variable_assignment", "variable_assignments"}:
             for child in [node] if kind == "variable_assignment" else node.named_children:
-                self.settings.assign(child, lines, exported=self.variables.exports_all)
+                self.assign(child, lines, exported=self.variables.exports_all)
         elif kind == "unset_command":
-            self.settings.unset(node, lines)
+            self.unset(node, lines)
         elif kind == "subshell":
             self._subshell(node, lines)
         elif kind in {"compound_statement", "negated_command"}:
@@ -133,12 +127,12 @@ class Reader:
         else:
             self.ledger.not_understood(lines, "not read here")
 
-    def _aside(self, nodes: Sequence[Node]) -> tuple[Variables, OldJob, Ledger]:
-        """What statements do whose effect may not last."""
+    def _aside(self, nodes: Sequence[Node], text: str = "") -> tuple[Variables, OldJob, Ledger]:
+        """What statements do whose effect may not last. `text`: of another script, which they are in."""
         before = self.variables, self.job, self.ledger
         self.variables = self.variables.copy()
         self.job = copy.deepcopy(dataclasses.replace(self.job, launches=[]))
-        self.ledger = Ledger([])
+        self.ledger = Ledger(text.split("\n"))
         self.statements(nodes)
         found = self.variables, self.job, self.ledger
         self.variables, self.job, self.ledger = before
@@ -264,11 +258,10 @@ class Reader:
         """A command. `whole`: its text with redirections and pipes."""
         words, text = self._words(node), text_of(node)
         name = os.path.basename(words[0].text) if words else ""
-        settings = self.settings
         handlers = {
-            "module": settings.module, "ml": settings.module, "source": settings.source, ".": settings.source,
-            "conda": settings.conda, "mamba": settings.conda, "micromamba": settings.conda,
-            "cd": settings.change_folder, "mkdir": settings.make_folder, "ulimit": settings.limit,
+            "module": self.module, "ml": self.module, "source": self.source, ".": self.source,
+            "conda": self.conda, "mamba": self.conda, "micromamba": self.conda,
+            "cd": self.change_folder, "mkdir": self.make_folder, "ulimit": self.limit,
         }  # fmt: skip
         if name in _READS:
             self._reads(node, whole, lines)
@@ -312,7 +305,7 @@ class Reader:
         launch.lines, launch.job_env = lines, dict(self.job.env)
         for child in node.named_children:
             if child.type == "variable_assignment":
-                name, value = self.settings.pair(child)
+                name, value = self.pair(child)
                 if isinstance(value, Value):
                     launch.env[name] = value
                     launch.keys.append("env")
@@ -336,29 +329,37 @@ class Reader:
         root = parse(text) if text is not None and self.depth < DEEPEST_NESTING else None
         if text is None or root is None or root.has_error:
             return False
-        ledger, variables = Ledger(text.split("\n")), self.variables.copy()
-        variables.parameters = tuple(one.value for one in rest[1 if is_text else 0 :])  # after a TEXT, the first is $0
-        outer = dataclasses.replace(launch, env={}, doubts=[], keys=[])
-        inner = Reader(self.request, variables, ledger, self.base, outer)
-        inner.depth = self.depth + 1
-        inner.script(root)
-        if len(inner.job.launches) != 1 or not _only_starts(inner, ledger):
+        outer, parameters = self.outer, self.variables.parameters
+        self.outer = dataclasses.replace(launch, env={}, doubts=[], keys=[])
+        self.variables.parameters = tuple(one.value for one in rest[is_text:])  # after a TEXT, the first is $0
+        self.depth += 1
+        _, job, ledger = self._aside(root.named_children, text)
+        self.depth -= 1
+        self.outer, self.variables.parameters = outer, parameters
+        if len(job.launches) != 1 or not self._only_starts(job, ledger):
             return False
-        found, job = inner.job.launches[0], self.job
+        found = job.launches[0]
         if is_text and "parameter" in word.value.uses:
             found.doubt(word, "arguments of the script: add them to `args:`")
-        job.software["source"] = job.software.get("source", []) + inner.job.software.pop("source", [])
-        job.software |= inner.job.software
-        job.left_out |= inner.job.left_out
-        self.followed |= inner.followed
         if not is_text:
             ledger.taken(found.lines, *dict.fromkeys(found.keys))
             self.followed[word.text] = ledger.accounts()
-        found.env = launch.env | {name: value for name, (value, _) in inner.job.env.items()} | found.env
+        self.job = dataclasses.replace(job, launches=self.job.launches)
+        found.env, found.lines = launch.env | found.env, launch.lines
         found.doubts, found.keys = launch.doubts + found.doubts, launch.keys + found.keys
-        found.lines, found.job_env = launch.lines, launch.job_env
         vars(launch).update(vars(found))
         return True
+
+    def _only_starts(self, job: OldJob, ledger: Ledger) -> bool:
+        """Whether a text only sets up and starts one program that is the same in each process."""
+        launch, before = job.launches[0], self.job
+        exported = [value for name, (value, _) in job.env.items() if name not in before.env]
+        values = [*(word.value for word in (*launch.words, *launch.arguments)), *launch.env.values(), *exported]
+        fields = ("workdir", "prelude", "prepend", "unset", "secrets")
+        more = any(getattr(job, name) != getattr(before, name) for name in fields)
+        others = [one for one in ledger.accounts() if one.line not in launch.lines or one.line in ledger.notes]
+        doubts = launch.doubts or any(one.outcome == "not_understood" for one in others)
+        return not (more or doubts or any("rank" in value.uses for value in values))
 
     def _local_file(self, path: str) -> str | None:
         """The text of a shell file below the folder of the job."""
@@ -379,22 +380,11 @@ def _writes(text: str) -> bool:
     return re.match(r"[\d&]*>>?\s*[^&\s]", text) is not None and "/dev/" not in text
 
 
-def _only_starts(inner: Reader, ledger: Ledger) -> bool:
-    """Whether a text only sets up and starts one program that is the same in each process."""
-    job, launch = inner.job, inner.job.launches[0]
-    words = [*launch.words, *launch.arguments]
-    values = [*(word.value for word in words), *launch.env.values(), *(value for value, _ in job.env.values())]
-    others = [one for one in ledger.accounts() if one.line not in launch.lines or one.line in ledger.notes]
-    more = job.workdir or job.software.get("modules") or job.prelude or job.prepend or job.unset or job.secrets
-    undecided = any(one.outcome == "not_understood" for one in others) or launch.doubts
-    return not (more or undecided or any("rank" in value.uses for value in values))
-
-
 def _shell_text(text: str) -> str:
     """A value as the inner bash gets it: with variables in place of what the job file names."""
     names = {"job.id": "SLURM_JOB_ID", "home": "HOME", "user": "USER"}
 
     def named(found: re.Match[str]) -> str:
-        return f"${names.get(found[1], found[1].rpartition('.')[2])}" if found[1] else "${"
+        return f"${{{names.get(found[1], found[1].rpartition('.')[2])}}}" if found[1] else "${"
 
     return re.sub(r"\$\$\{|\$\{([\w.]+)\}", named, text)

@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Mapping
 
-from hpc_launch.from_script.script_text import Node, find_all, parse, text_of
+from hpc_launch.from_script.script_text import Node, text_of
 from hpc_launch.from_script.words import MASTER, Value, Word, literal, unknown
 
 LONGEST_VALUE = 100_000
@@ -22,6 +22,7 @@ _OF_JOB = {
 }  # fmt: skip
 _PER_PROCESS = re.compile(r"(SLURM_(PROCID|LOCALID|NODEID)|OMPI_COMM_WORLD_\w*RANK|PMI_\w*RANK|PMIX_RANK)\Z")
 _EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"})
+_PLAIN = frozenset("word number test_operator regex extglob_pattern variable_name".split())
 _HOSTS = re.compile(r"scontrol\s+show\s+hostnames?\b|\bnodeset\b|\bhostlist\b|expand_hostlist|SLURM_(JOB_)?NODELIST")
 _FIRST = re.compile(
     r"head\s+-?-?(n|lines)?[=\s]*-?1\b|sed\s+-n\s+['\"]?1p|awk\s+'?NR\s*==\s*1|cut\s+-d|\[0\]|-f\s*1\b|head\s+-1\b"
@@ -59,7 +60,7 @@ class Variables:
     def copy(self) -> Variables:
         """The same variables, for statements whose assignments may not last."""
         result = copy.copy(self)
-        result.values, result.exported = dict(self.values), set(self.exported)
+        result.values, result.exported, result.left_open = dict(self.values), set(self.exported), []
         return result
 
     def assign(self, name: str, value: Value | tuple[Value, ...]) -> None:
@@ -134,10 +135,13 @@ class Variables:
         kind, text = node.type, text_of(node)
         if kind in _EXPANSIONS:
             inside = text.lstrip(" \t\n\\")  # the grammar counts blanks before it in
-            return self._expanded(kind, inside) if inside == text else Value(" ") + self._expanded(kind, inside)
+            return Value("" if inside == text else " ") + self._expanded(node, inside)
         if kind == "raw_string":
             return literal(text[1:-1])
-        if kind in {"word", "number", "test_operator", "regex", "extglob_pattern"} and not node.named_children:
+        if (
+            kind in {"word", "number", "test_operator", "regex", "extglob_pattern", "variable_name"}
+            and not node.named_children
+        ):
             if re.search(r"(?<!\\)[*?]", text):
                 return unknown(text)
             plain = literal(re.sub(r"\\(\n?)(.?)", lambda found: "" if found[1] else found[2], text, flags=re.DOTALL))
@@ -165,18 +169,18 @@ class Variables:
             at = child.end_byte - node.start_byte
         return result + literal(node.text[at:end].decode("utf-8", "replace").replace("\\\n", ""))
 
-    def _expanded(self, kind: str, text: str) -> Value:
+    def _expanded(self, node: Node, text: str) -> Value:
         """`$NAME`, `${…}`, `$(…)`, `$((…))`."""
-        if kind == "simple_expansion":
+        if node.type == "simple_expansion":
             return self.variable(text[1:])
-        if kind == "expansion":
-            return self._expansion(text[2:-1])
-        if kind == "command_substitution":
+        if node.type == "expansion":
+            return self._expansion(node, text[2:-1])
+        if node.type == "command_substitution":
             return self._substitution((text[2:-1] if text.startswith("$(") else text[1:-1]).strip())
         inside = text[3:-2] if text.startswith("$((") else text[2:-1]
         return self._arithmetic(inside) or unknown(text, *self.uses(inside))
 
-    def _expansion(self, inside: str) -> Value:
+    def _expansion(self, node: Node, inside: str) -> Value:
         """`${…}` with the operators that scripts use most."""
         shown = unknown(f"${{{inside}}}", *self.uses(inside))
         if re.fullmatch(r"[A-Za-z_]\w*|\d", inside):
@@ -188,22 +192,15 @@ class Variables:
             if isinstance(own, tuple) and item[3].isdecimal():
                 return own[int(item[3])] if int(item[3]) < len(own) else shown
             return own if isinstance(own, Value) and item[3] == "0" else shown
-        if default := re.fullmatch(r"([A-Za-z_]\w*|\d+)(:?[-=])(.*)", inside, re.DOTALL):
-            name = default[1]
-            if name.isdecimal() and self.parameters is not None and int(name) <= len(self.parameters):
-                return self.parameters[int(name) - 1]
-            found = None if name.isdecimal() else self.lookup(name)
-            return found if found is not None and (found.text or default[2] == "-") else self._quoted(default[3])
-        return shown
-
-    def _quoted(self, text: str) -> Value:
-        """The text of a default value, as between double quotes."""
-        text = text.strip("\"'")
-        if "$" not in text and "`" not in text:
-            return literal(text)
-        root = parse('x="{}"'.format(text.replace('"', '\\"')))
-        node = next(find_all(root, "string"), None) if root is not None else None
-        return self.value(node) if node is not None else unknown(text)
+        default = re.match(r"(\w+)(:?)[-=]", inside)
+        if default is None or len(node.named_children) > 2:
+            return shown
+        name = default[1]
+        given = name.isdecimal() and int(name) <= len(self.parameters or ())
+        found = self.variable(name) if given else None if name.isdecimal() else self.lookup(name)
+        if found is not None and (found.text or not default[2]):
+            return found
+        return self.value(node.named_children[1]) if len(node.named_children) == 2 else Value("")
 
     def _substitution(self, inside: str) -> Value:
         """What `$(…)` stands for, told from its text."""

@@ -10,9 +10,9 @@ import yaml
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.convert import Conversion, convert
+from hpc_launch.from_script.new_job import likely_trainings, read_training
 from hpc_launch.from_script.read_job import OldScript, understand
 from hpc_launch.from_script.script_text import ScriptText, decode
-from hpc_launch.from_script.training_source import likely_trainings, read_training
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=4\n"
 RUN = "srun python train.py"
@@ -73,20 +73,24 @@ def test_what_would_change_the_job_is_named(body: str, lines: list[int]) -> None
     assert doubts(read(body)) == lines
 
 
+LAUNCHER = "srun -N1 -n1 torchrun --nproc_per_node=4 --node_rank=$i train.py &"
+
+
 @pytest.mark.parametrize(
-    "head", ["for ((i = 0; i < 2; i++))", "for i in {0..1}", "for i in $(seq 0 $((SLURM_NNODES - 1)))"]
+    "body",
+    [
+        f"for ((i = 0; i < 2; i++)); do\n{LAUNCHER}\ndone\nwait",
+        f"for i in {{0..1}}; do\n{LAUNCHER}\ndone\nwait",
+        f"for i in $(seq 0 $((SLURM_NNODES - 1))); do\n{LAUNCHER}\ndone\nwait",
+        "for t in 1 2; do srun python train.py; done",
+        "srun ibrun python train.py",
+    ],
 )
-def test_a_loop_over_the_nodes_is_one_launch(head: str) -> None:
-    found = read(f"{head}; do\n  srun -N1 -n1 torchrun --nproc_per_node=4 --node_rank=$i train.py &\ndone\nwait")
+def test_a_loop_over_the_nodes_is_one_launch(body: str) -> None:
+    found = read(body)
     assert found.size is not None
-    assert (doubts(found), found.size.nodes, found.size.processes_per_node) == ([], 2, 4)
-
-
-@pytest.mark.parametrize("body", ["for t in 1 2; do srun python train.py; done", "srun ibrun python train.py"])
-def test_another_loop_leaves_the_number_of_processes(body: str) -> None:
-    size = read(body).size
-    assert size is not None
-    assert (size.nodes, size.processes_per_node) == (2, 4)
+    assert (found.size.nodes, found.size.processes_per_node) == (2, 4)
+    assert bool(doubts(found)) == ("for t" in body)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +111,6 @@ def test_the_folder_of_a_step_is_taken_over(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     job = yaml.safe_load(converted("srun --chdir=src python ../train.py", tmp_path).job_file)
     assert (job["workdir"], job["script"]) == ("src", "train.py")
-
-
-def test_variables_of_a_subshell_end_with_it() -> None:
-    found = read("X=1\n(X=2; export Y=3)\nsrun python train.py --x $X")
-    assert found.launch is not None
-    assert [word.text for word in found.launch.arguments] == ["--x", "1"]
-    assert "Y" not in found.job.env
 
 
 @pytest.mark.parametrize(
@@ -153,32 +150,26 @@ def test_text_of_bash_stays_where_it_does_more_than_start_one_program(text: str,
     assert launch.program == program
 
 
-@pytest.mark.parametrize("line", ["srun env -i A=1 python train.py", "env A=1 python train.py"])
-def test_a_program_behind_env_is_found(line: str) -> None:
-    launch = read(line).launch
-    assert launch is not None
-    assert (launch.words[0].text, launch.env["A"].text) == ("train.py", "1")
-
-
-def test_words_after_the_text_of_bash_are_its_parameters() -> None:
-    launch = read("srun bash -c 'python train.py $1 $2' sh a b").launch
-    assert launch is not None
-    assert [word.text for word in launch.arguments] == ["a", "b"]
-
-
-def test_a_variable_has_its_value_at_the_launch_line() -> None:
-    found = read(f"export A=1\n{RUN}\nexport A=2\nexport B=3")
-    assert {name: value.text for name, (value, _) in found.job.env.items()} == {"A": "1"}
-
-
-def test_a_quoted_export_counts() -> None:
-    assert read(f'export "A=x y"\n{RUN}').job.env["A"][0].text == "x y"
-
-
-def test_a_quoted_array_is_one_word() -> None:
-    found = read('A=(x "y z")\nsrun python train.py "${A[*]}" "${A[@]}"')
+@pytest.mark.parametrize(
+    ("body", "arguments", "env"),
+    [
+        ("X=1\n(X=2; export Y=3)\nsrun python train.py --x $X", ["--x", "1"], {}),
+        ("srun env A=1 python train.py", [], {"A": "1"}),
+        ("env A=1 python train.py", [], {"A": "1"}),
+        ("srun bash -c 'python train.py $1 $2' sh a b", ["a", "b"], {}),
+        (f"export A=1\n{RUN}\nexport A=2\nexport B=3", [], {"A": "1"}),
+        (f'export "A=x y"\n{RUN}', [], {"A": "x y"}),
+        ('A=(x "y z")\nsrun python train.py "${A[*]}" "${A[@]}"', ["x y z", "x", "y z"], {}),
+        ("X=${Y:=1e-4}\nN=$(( 2 * 3 ))\nsrun python train.py $X $N ${#B[@]}", ["1e-4", "6", "$${#B[@]}"], {}),
+        ("f() {\n  srun python train.py --lr $1\n}\nf 0.1", ["--lr", "0.1"], {}),
+    ],
+)
+def test_values_are_followed(body: str, arguments: list[str], env: dict[str, str]) -> None:
+    found = read(body)
     assert found.launch is not None
-    assert [word.text for word in found.launch.arguments] == ["x y z", "x", "y z"]
+    assert [found.launch.words[0].text, *(word.text for word in found.launch.arguments)] == ["train.py", *arguments]
+    variables = {name: value for name, (value, _) in found.job.env.items()} | found.launch.env
+    assert {name: value.text for name, value in variables.items()} == env
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,310 @@
+"""The job file of an old script, and the part that describes its cluster: for the site profile, not for the job."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.from_script.line_accounts import LineAccount
+from hpc_launch.from_script.old_job import OldLaunch
+from hpc_launch.from_script.read_job import OldScript
+from hpc_launch.from_script.settings import DEBUGGING, NETWORK, RENDEZVOUS
+from hpc_launch.from_script.words import Word
+from hpc_launch.job.shell_text import visible
+from hpc_launch.site_tools.learning.profile_yaml import yaml_text
+from hpc_launch.sites.profile import SiteProfile
+
+
+class SitePart(Struct, frozen=True, kw_only=True):
+    """What belongs to the site: a profile of its own, or, for a known site, what its profile may lack."""
+
+    reference: str | None
+    """`site:` of the job file."""
+    data: dict[str, Any]
+    notes: Mapping[tuple[str, ...], str] = {}
+    profile: SiteProfile | None = None
+    """The known site."""
+    queue: str | None = None
+    queue_note: str = ""
+    gpus: int | None = None
+    cpus: int | None = None
+    runtime: str | None = None
+    variables: frozenset[str] = frozenset()
+    """Variables that the site profile sets, so that the job does not."""
+    sbatch: Mapping[str, str | bool] = {}
+
+
+def own_profile(script: OldScript, name: str, reference: str) -> SitePart:
+    """A profile of a cluster that has exactly what the script requests."""
+    request, size = script.request, script.size
+    gpus = size.gpus_per_node if size is not None else request.gpus_per_node
+    asked = size.cpus_per_node if size is not None else None
+    cpus = asked or max(size.processes_per_node if size is not None else 1, 1)
+    container = script.launch.container if script.launch is not None else None
+    notes: dict[tuple[str, ...], str] = {}
+    node: dict[str, Any] = {"cpus": cpus}
+    if asked is None:
+        notes["node_classes", "node", "cpus"] = "a guess: the script requests none"
+    if gpus:
+        node |= {"gpus": gpus, "gpu_request": request.gpu_request}
+        node |= {"gpu_type": request.gpu_type} if request.gpu_type else {}
+        notes["node_classes", "node", "gpus"] = "as many as the script requests; correct it if a node has more"
+    queue: dict[str, Any] = {"node_class": "node", "memory": "omit", **_queue_options(script)}
+    if request.get("exclusive") is not None:
+        queue["exclusive"] = True
+    data: dict[str, Any] = {
+        "name": name,
+        "title": f"drafted from {script.name}",
+        "status": "draft",
+        "scheduler": "slurm",
+        "node_classes": {"node": node},
+        "queues": {(request.get("partition") or "default").partition(",")[0]: queue},
+        **_extras(script, set()),
+    }
+    runtime = container["runtime"] if container else None
+    if container:
+        data["containers"] = {"runtime": runtime}
+        if "://" in container["image"] and runtime != "pyxis":
+            data["containers"]["pull_on_nodes"] = True
+            notes["containers", "pull_on_nodes"] = "as the script does; `hpc-launch containers pull` does it once"
+    network = frozenset(name for name in script.job.env if NETWORK.match(name))
+    return SitePart(
+        reference=reference, data=data, notes=notes, gpus=gpus, cpus=cpus, runtime=runtime, variables=network
+    )
+
+
+def _queue_options(script: OldScript) -> dict[str, str]:
+    return {key: text for key in ("partition", "qos") if (text := script.request.get(key))}
+
+
+def known_site(script: OldScript, profile: SiteProfile, reference: str | None) -> SitePart:
+    """The queue of a known site for the script's partition, and what its profile may lack."""
+    asked = _queue_options(script)
+    partition, qos = asked.get("partition"), asked.get("qos")
+    fitting = (name for name, one in profile.queues.items() if one.partition == partition and qos in {None, one.qos})
+    queue = next(fitting, None) if asked else None
+    extra: dict[str, str | bool] = {} if queue else {**asked}
+    chosen = queue or profile.default_queue or next(iter(profile.queues), "")
+    exclusive = script.request.get("exclusive") is not None
+    if exclusive and chosen in profile.queues and not profile.queues[chosen].whole_nodes:
+        extra["exclusive"] = True
+    return SitePart(
+        reference=reference,
+        data=_extras(script, {name for setting in profile.env for name in setting.set}),
+        profile=profile,
+        queue=queue if queue != profile.default_queue else None,
+        queue_note=f"partition {partition}" if queue and queue != partition else "",
+        runtime=profile.containers.runtime,
+        sbatch=extra,
+    )
+
+
+def accounts_for(script: OldScript, profile: SiteProfile) -> tuple[LineAccount, ...]:
+    """The accounts where the site is known: its profile is not changed, so lines for it are left to a person."""
+    result = []
+    for account in script.accounts:
+        steps = {"site: prelude"} if profile.login_shell else {"site: prelude", "site: login_shell"}
+        if any(re.search(rf"\b{re.escape(name)}=", account.text) for name in script.job.prepend):
+            steps.add("site: env")
+        keys = tuple("env" if key == "site: env" else key for key in account.keys if key not in steps)
+        changed = replace(account, keys=keys)
+        if steps & set(account.keys):
+            why = f"for the profile of {profile.name}, if it lacks this: see the end of the job file"
+            why = f"{account.why}; {why}" if account.why else why
+            changed = replace(changed, outcome="not_understood", why=why)
+        result.append(changed)
+    return tuple(result)
+
+
+def _extras(script: OldScript, known: set[str]) -> dict[str, Any]:
+    """Steps and variables that every job of the site needs."""
+    job = script.job
+    network = {name: value.text for name, (value, _) in job.env.items() if NETWORK.match(name) and name not in known}
+    settings: list[dict[str, Any]] = [{"set": network, "why": f"from {script.name}"}] if network else []
+    settings += [{"prepend": job.prepend}] if job.prepend else []
+    result = {
+        "login_shell": any(account.keys == ("site: login_shell",) for account in script.accounts),
+        "prelude": job.prelude,
+        "env": settings,
+        "network": {"master": {"suffix": job.suffix}} if job.suffix else None,
+    }
+    return {key: value for key, value in result.items() if value}
+
+
+def site_text(script: OldScript, site: SitePart) -> str:
+    """The site profile, for a script whose site is not known."""
+    head = [
+        f"Drafted by `hpc-launch init --from {visible(script.name)}` from that script alone.",
+        "On the cluster, `hpc-launch sites learn` drafts a better one from what Slurm reports.",
+    ]
+    return yaml_text(site.data, site.notes, head)
+
+
+def job_text(script: OldScript, site: SitePart, prefix: str) -> str:
+    """The job file, with what was not understood as comments. `prefix`: from its folder to that of the old job."""
+    draft = _Draft(script, site, prefix)
+    draft.fill()
+    head = [f"Written by `hpc-launch init --from {script.name}`."]
+    head += [f"Note: {remark}." for remark in script.remarks]
+    lines = [yaml_text(draft.data, draft.notes, [visible(line) for line in head]).rstrip("\n")]
+    if doubts := script.of("not_understood"):
+        lines += ["", f"# Not understood in {visible(script.name)}; decide about these lines:"]
+        for account in doubts:
+            text = visible(account.text.strip())
+            lines.append(f"#   {account.line}: {text if len(text) <= 100 else text[:99] + '…'}")
+            lines.append(f"#      {visible(account.why)}")
+    if site.profile is not None and site.data:
+        lines += ["", f"# For the profile of {site.profile.name}, if it lacks them:"]
+        lines += [f"#   {line}" for line in yaml_text(site.data, {}, []).splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def job_name(text: str) -> str:
+    """A name that a run can have."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "train"
+
+
+class _Draft:
+    """The keys of the job file that differ from the defaults, in the order of the reference page, and comments."""
+
+    def __init__(self, script: OldScript, site: SitePart, prefix: str) -> None:
+        self.script, self.site, self.prefix = script, site, prefix
+        self.data: dict[str, Any] = {}
+        self.notes: dict[tuple[str, ...], str] = {}
+
+    def put(self, key: str, value: Any, note: str = "") -> None:
+        """Set a key unless the value is empty."""
+        if value not in (None, "", [], {}):
+            self.data[key] = value
+            if note:
+                self.notes[key,] = note
+
+    def fill(self) -> None:
+        """Set all keys."""
+        request, launch, job, site = self.script.request, self.script.launch, self.script.job, self.site
+        self.put("name", job_name(request.get("job-name") or os.path.splitext(self.script.name)[0]))
+        self.put("site", site.reference)
+        self.put("queue", site.queue, site.queue_note)
+        self.put("account", request.get("account"))
+        self.put("constraint", request.get("constraint"))
+        if launch is not None:
+            self._size()
+            self._launcher(launch)
+            self._program(launch)
+        self._environment(launch)
+        container = dict(launch.container or {}) if launch is not None else {}
+        workdir = container.pop("workdir", None) or job.workdir or request.get("chdir")
+        if container:
+            self._container(container)
+        self.put("workdir", self._from_start(workdir) if workdir else self.prefix)
+        if request.signal_before:
+            note = "the training is warned this long before the time limit"
+            self.put("checkpoint", {"signal_before": f"{request.signal_before}s"}, note)
+        self.put("exclude", [request.get("exclude")] if request.get("exclude") else None)
+        self.put("sbatch", {**request.passed_on, **site.sbatch})
+
+    def _size(self) -> None:
+        request, size, site = self.script.request, self.script.size, self.site
+        if size is None:
+            return
+        self.put("nodes", size.nodes if size.nodes > 1 else None)
+        self.put("gpus_per_node", size.gpus_per_node if size.gpus_per_node != site.gpus else None)
+        if not size.once and size.processes_per_node != max(size.gpus_per_node, 1):
+            self.put("processes_per_node", size.processes_per_node, "not one per GPU")
+        self.put("cpus_per_node", size.cpus_per_node if size.cpus_per_node != site.cpus else None)
+        self.put("memory", request.memory, "per node")
+        time = request.get("time") or ""
+        self.put("time", None if time.upper() in {"UNLIMITED", "INFINITE", "-1"} else time)
+
+    def _launcher(self, launch: OldLaunch) -> None:
+        options = {"options": launch.options, "max_restarts": launch.max_restarts}
+        given = {key: value for key, value in options.items() if value}
+        if given:
+            self.put("launcher", {"name": launch.launcher, **given})
+        elif launch.launcher != "torchrun":
+            note = "the program starts once, on the first node" if launch.launcher == "none" else ""
+            self.put("launcher", launch.launcher, note)
+
+    def _program(self, launch: OldLaunch) -> None:
+        words = [word.text for word in launch.words]
+        first = words[0] if words else ""
+        if launch.program == "command":
+            self.put("command", [*words, *(word.text for word in launch.arguments)], "started without a shell")
+            return
+        in_image = launch.container is not None and os.path.isabs(first)
+        if launch.program == "script" and (in_image or "${shell." in first or "${job." in first):
+            self.put("command", ["python3", *words], "inside the image" if in_image else "known only in the job")
+        else:
+            self.put(launch.program, self._here(first) if launch.program == "script" and first else first)
+        self.put("args", arguments_of(launch.arguments))
+
+    def _here(self, path: str) -> str:
+        """A relative path of the old job, from the job file's folder."""
+        return self._from_start(path if _is_rooted(path) else os.path.join(self.script.job.workdir or "", path))
+
+    def _from_start(self, path: str) -> str:
+        """A path that is relative to where the old job started."""
+        path = path.removeprefix(f"{self.script.folder}/")
+        return _static(os.path.normpath(path if _is_rooted(path) else os.path.join(self.prefix, path)))
+
+    def _environment(self, launch: OldLaunch | None) -> None:
+        job = self.script.job
+        variables: dict[str, Any] = {
+            name: value.text for name, (value, _) in job.env.items() if name not in self.site.variables
+        }
+        for name in filter(NETWORK.match, variables):
+            self.notes["env", name] = "for the site profile, if all its jobs need it"
+        for name, value in launch.env.items() if launch is not None else ():
+            if value.known and name not in DEBUGGING and name not in RENDEZVOUS:
+                variables[name] = value.text
+        self.put("env", variables | dict.fromkeys(job.unset))
+        software = {key: job.software[key] for key in ("source", "modules", "conda", "venv") if job.software.get(key)}
+        if "source" in software:
+            software["source"] = [self._from_start(path) for path in software["source"]]
+        if "conda" in software:
+            software["conda"] = _static(software["conda"])
+        if "venv" in software:
+            software["venv"] = self._from_start(software["venv"])
+        if launch is not None and launch.python:
+            software["python"] = _static(launch.python)
+        self.put("environment", software)
+        self.put("secrets", job.secrets, "set them in your shell or in secrets.env")
+
+    def _container(self, data: dict[str, Any]) -> None:
+        local = data["runtime"] != "pyxis" and "://" not in data["image"]
+        data["image"] = _static(self._here(data["image"]) if local else data["image"])
+        if self.site.runtime == data["runtime"]:
+            del data["runtime"]
+        if "binds" in data:
+            data["binds"] = [_static(bind) for bind in data["binds"]]
+        self.put("container", data if len(data) > 1 else data["image"])
+
+
+def _is_rooted(path: str) -> bool:
+    """Whether a path does not depend on a working directory."""
+    return path.startswith(("/", "~", "${"))
+
+
+def _static(text: str) -> str:
+    """Paths are known before the job starts: variables come from the submitting shell."""
+    return text.replace("${shell.", "${env.")
+
+
+def arguments_of(words: Sequence[Word]) -> dict[str, Any] | list[str]:
+    """The arguments: `key: value` where that means the same words in the same order, else a list."""
+    texts = [word.text for word in words]
+    result: dict[str, list[Any]] = {}
+    for text in texts:
+        name = text[2:]
+        if re.match(r"--[A-Za-z][\w.-]*\Z", text) and name not in result:
+            result[name] = []
+        elif not result or re.match(r"-(?!\d)", text):
+            return texts
+        else:
+            result[list(result)[-1]].append(int(text) if re.fullmatch(r"0|-?[1-9]\d{0,15}", text) else text)
+    return {name: True if not found else found[0] if len(found) == 1 else found for name, found in result.items()}
