@@ -1,59 +1,61 @@
 """Copy a Python environment or an image to the nodes of a job: pack it once, unpack it on each node.
 
-    python3 -I -S stage.py pack STORE SOURCE [--shared-only] [--limit S]
-    python3 -I -S stage.py needs STORE KEY FOLDER...
-    python3 -I -S stage.py node STORE KEY FOLDER... [--record F] [--limit S]
-    python3 -I -S stage.py remove KEY FOLDER... [--memory]
-
-Self-contained: standard library of Python 3.6 or later, copied into the run folder with stage_disk.py
-(private folders, locks, free space), stage_tree.py (the files of an environment), stage_pack.py
-and stage_unpack.py.
+    stage.py pack STORE SOURCE [--shared-only] [--limit S]
+    stage.py needs STORE KEY FOLDER...
+    stage.py node STORE KEY FOLDER... [--record F] [--limit S]
+    stage.py remove KEY FOLDER... [--memory]
 
 `pack` runs once in a job, on its first node, and prints the key: a digest of the name, size and time of each file. It
 writes STORE/KEY.tar unless that exists. `node` runs once on each node and prints `staged FOLDER SECONDS`, `reused
-FOLDER SECONDS` or `skipped - REASON`; FOLDER/KEY/copy is then a verified copy. `needs` prints `needed FOLDER` or
+FOLDER SECONDS` or `skipped - REASON`; FOLDER/KEY/copy is then a tested copy. `needs` prints `needed FOLDER` or
 `reused FOLDER` before that; Slurm may then put the archive into FOLDER/KEY.sbcast. `remove` deletes the copy. Nothing
 here may end a job: if it fails, the training uses the original.
 
-A copy of an environment works because Python finds its prefix from its own path (site.py, PEP 405). The first lines of
-console scripts and absolute paths in .pth files are rewritten. Everything else that holds the original's path still
-refers to the original, which exists.
+The lock of a copy, FOLDER/KEY.lock, is held by who unpacks or removes it, and shared by the processes that use it.
+
+Self-contained: standard library of Python 3.6 or later, and tar.
 """
 
 import argparse
 import contextlib
+import hashlib
+import json
 import os
 import shutil
 import signal
 import socket
-import tarfile
+import subprocess
 import time
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+from hpc_launch.agent.file_system import LOCAL, file_system
+from hpc_launch.agent.own_folder import NotOwnError, make_own_folder
 from hpc_launch.agent.stage_disk import (
-    UNUSED_S,
-    Deadline,
-    NotStaged,
     check_room,
+    free_bytes,
     in_memory,
     lock_file,
     locked,
     own_root,
     read_description,
-    remove_broadcast,
+    size_text,
     touch,
     write_text,
 )
-from hpc_launch.agent.stage_pack import pack
-from hpc_launch.agent.stage_unpack import is_complete, unpack
+from hpc_launch.agent.stage_environment import VERSION, NotStaged, check_python, key_of, move, python_of, size_of, walk
 
+UNUSED_S = 86400.0
+"""Seconds after which an unused copy, and an unused archive, is removed."""
 RECENT_S = 600.0
 """Seconds for which a copy of an older state of the environment is kept: its job may not have started it yet."""
 WAIT_S = 15.0
 """Seconds to wait at the end of a job for the processes that still use the copy, such as the watcher."""
+FAILED_S = 6 * 3600.0
+"""Seconds for which an environment that could not be packed is not tried again."""
+LIMIT_S = 600.0
 
 
-def main(arguments: List[str]) -> int:
+def main(arguments: Optional[List[str]] = None) -> int:
     """Do what the command line says. 1: not staged."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("pack", "needs", "node", "remove"))
@@ -61,35 +63,122 @@ def main(arguments: List[str]) -> int:
     parser.add_argument("--shared-only", action="store_true")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--record", default="", help="folder for a file with this node's FOLDER, named after the node")
-    parser.add_argument("--limit", type=float, default=600)
+    parser.add_argument("--limit", type=float, default=LIMIT_S)
     args = parser.parse_args(arguments)
-    deadline, began, words = Deadline(args.limit), time.monotonic(), args.words
-    signal.signal(signal.SIGALRM, _expired)  # a system call may hang
-    signal.alarm(int(args.limit) + 5)
+    began, words = time.monotonic(), args.words
+
+    def expired(*_: Any) -> None:
+        raise NotStaged("it took longer than %d s" % args.limit)
+
+    signal.signal(signal.SIGALRM, expired)  # a system call may hang
+    signal.setitimer(signal.ITIMER_REAL, args.limit)
     os.umask(0o077)
     try:
         if args.what == "pack":
-            print(pack(words[0], words[1], deadline, shared_only=args.shared_only))
+            print(pack(words[0], words[1], shared_only=args.shared_only))
         elif args.what == "remove":
             remove(words[0], words[1:], memory_only=args.memory)
         elif args.what == "needs":
             print("%s %s" % needs(words[0], words[1], words[2:]))
         else:
-            how, folder = on_node(words[0], words[1], words[2:], deadline)
+            how, folder = on_node(words[0], words[1], words[2:])
             if args.record:
                 write_text(os.path.join(args.record, socket.gethostname()), folder + "\n")
             print("%s %s %.1f" % (how, folder, time.monotonic() - began))
-    except (NotStaged, OSError, ValueError, EOFError, tarfile.TarError) as error:
+    except (NotStaged, NotOwnError, OSError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         print("skipped - %s%s" % (socket.gethostname() + ": " if args.what == "node" else "", reason))
         return 1
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return 0
 
 
-def _expired(*_: Any) -> None:
-    raise NotStaged("it hung: no answer within the limit")
+# The archive, once for all jobs
+
+
+def pack(store: str, source: str, shared_only: bool = False) -> str:
+    """The key of SOURCE; STORE/KEY.json then describes a complete archive."""
+    source = os.path.abspath(source)
+    system = file_system(source)
+    if shared_only and system in LOCAL:
+        raise NotStaged("%s is on this node's own disk (%s)" % (source, system))
+    if os.path.isfile(source):
+        return _describe_image(store, source)
+    python = python_of(source)
+    key = key_of(source, python, walk(source))
+    make_own_folder(store)
+    failed = os.path.join(store, key + ".failed")
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if time.time() - os.stat(failed).st_mtime < FAILED_S:
+            raise NotStaged("it could not be packed before: %s" % read_description(failed)["reason"])
+    with locked(lock_file(store, key), LIMIT_S):
+        if not _is_built(store, key):
+            try:
+                _build(store, key, {"kind": "environment", "source": source, "python": python})
+            except NotStaged as error:  # the next jobs do not spend the same time again
+                write_text(failed, json.dumps({"reason": str(error)}))
+                raise
+    for name in os.listdir(store):
+        path = os.path.join(store, name)
+        with contextlib.suppress(OSError):
+            if name.split(".")[0] == key:
+                os.utime(path)
+            elif time.time() - os.lstat(path).st_mtime > UNUSED_S:
+                os.unlink(path)
+    return key
+
+
+def _is_built(store: str, key: str) -> bool:
+    """Whether description and archive are complete."""
+    try:
+        about = read_description(os.path.join(store, key + ".json"))
+        return bool(os.path.getsize(about["archive"]) == about["archive_bytes"])
+    except (OSError, ValueError, KeyError, NotStaged):
+        return False
+
+
+def _build(store: str, key: str, about: Dict[str, Any]) -> None:
+    source = about["source"]
+    needed = sum(one.size + 1024 for one in walk(source, bytecode=True))
+    if needed > free_bytes(store):
+        raise NotStaged("%s has no room for an archive of %s" % (store, size_text(needed)))
+    archive = os.path.join(store, key + ".tar")
+    partial = "%s.tmp-%s-%d" % (archive, socket.gethostname(), os.getpid())
+    try:
+        # Uncompressed: one large file is read faster than gzip unpacks it.
+        run_tar(["-cf", partial, "-C", source, "."])
+        now = walk(source)
+        if key_of(source, about["python"], now) != key:
+            raise NotStaged("%s changed while it was packed" % source)
+        about.update(archive=archive, archive_bytes=os.path.getsize(partial), bytes=needed, packed=size_of(now))
+        os.rename(partial, archive)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+    write_text(os.path.join(store, key + ".json"), json.dumps(about))
+
+
+def run_tar(words: List[str]) -> None:
+    """Run tar. Raises NotStaged with its first complaint."""
+    done = subprocess.run(["tar", *words], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise NotStaged((done.stderr.decode("utf-8", "replace").strip().splitlines() or ["tar failed"])[0])
+
+
+def _describe_image(store: str, image: str) -> str:
+    """An image is one file and therefore its own archive."""
+    made = os.stat(image)
+    identity = (VERSION, "image", image, made.st_size, made.st_mtime_ns, made.st_ino)
+    key = hashlib.sha256(repr(identity).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    make_own_folder(store)
+    about = {"kind": "image", "source": image, "archive": image, "archive_bytes": made.st_size, "bytes": made.st_size}
+    about["mtime_ns"] = made.st_mtime_ns
+    write_text(os.path.join(store, key + ".json"), json.dumps(about))
+    return key
+
+
+# The copy of a node
 
 
 def needs(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
@@ -102,7 +191,7 @@ def needs(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
     return "needed", roots[0]
 
 
-def on_node(store: str, key: str, folders: List[str], deadline: Deadline) -> Tuple[str, str]:
+def on_node(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
     """How this node got its copy (`staged`, `reused`), and the folder."""
     reasons, roots = [], []  # type: List[str], List[str]
     for folder in folders:
@@ -117,18 +206,78 @@ def on_node(store: str, key: str, folders: List[str], deadline: Deadline) -> Tup
             return "reused", root
     for root in roots:
         try:
-            with locked(lock_file(root, key), deadline) as lock:
-                touch(lock.name)
+            with locked(lock_file(root, key), LIMIT_S):
+                touch(lock_file(root, key))
                 if is_complete(root, key):  # another job on this node has just unpacked it
                     return "reused", root
-                unpack(store, key, root, deadline)
+                unpack(store, key, root)
             _remove_others(root, key)
             return "staged", root
-        except (NotStaged, OSError, EOFError, tarfile.TarError) as error:
+        except (NotStaged, OSError) as error:
             reasons.append(str(error))
         finally:
             remove_broadcast(root, key)
     raise NotStaged("; ".join(reasons) or "no folder on the node's own disk is known")
+
+
+def is_complete(root: str, key: str) -> bool:
+    """Whether the copy is there with every file: programs that clear temporary folders may delete some of them."""
+    folder = os.path.join(root, key)
+    copy = os.path.join(folder, "copy")
+    try:
+        about = read_description(os.path.join(folder, "complete"))
+        if about["kind"] == "image":
+            return bool(os.path.getsize(copy) == about["bytes"])
+        check_python(copy, about["python"])
+        return bool(size_of(walk(copy)) == about["tree"])
+    except (OSError, ValueError, KeyError, NotStaged):
+        return False
+
+
+def unpack(store: str, key: str, root: str) -> None:
+    """Make FOLDER/KEY/copy, whole and tested. Raises NotStaged; then nothing is left."""
+    for name in os.listdir(root):  # of processes that were killed: only one that holds the lock writes here
+        if name == key or name.startswith(key + ".tmp"):
+            shutil.rmtree(os.path.join(root, name), ignore_errors=True)
+    about = read_description(os.path.join(store, key + ".json"))
+    check_room(root, about["bytes"])
+    archive = about["archive"]
+    with contextlib.suppress(OSError):
+        if os.path.getsize(broadcast_file(root, key)) == about["archive_bytes"]:
+            archive = broadcast_file(root, key)
+    partial = os.path.join(root, "%s.tmp.%d" % (key, os.getpid()))
+    copy = os.path.join(partial, "copy")
+    os.mkdir(partial, 0o700)
+    try:
+        if about["kind"] == "image":
+            shutil.copyfile(archive, copy)
+            made = os.stat(about["source"])
+            same = (made.st_size, made.st_mtime_ns) == (about["bytes"], about["mtime_ns"])
+            if not same or os.path.getsize(copy) != made.st_size:
+                raise NotStaged("%s changed while it was copied" % about["source"])
+        else:
+            os.mkdir(copy)
+            run_tar(["-xpof", archive, "-C", copy])  # -p: keep modes; -o: files belong to this user
+            if size_of(walk(copy)) != about["packed"]:
+                raise NotStaged("%s is damaged" % archive)
+            move(copy, os.path.join(root, key, "copy"), about["source"])
+            check_python(copy, about["python"])
+            about["tree"] = size_of(walk(copy))
+        write_text(os.path.join(partial, "complete"), json.dumps(about))
+        os.rename(partial, os.path.join(root, key))
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def broadcast_file(root: str, key: str) -> str:
+    """Where Slurm puts the archive, if it does."""
+    return os.path.join(root, key + ".sbcast")
+
+
+def remove_broadcast(root: str, key: str) -> None:
+    """Remove that archive."""
+    with contextlib.suppress(OSError):
+        os.unlink(broadcast_file(root, key))
 
 
 def remove(key: str, folders: List[str], memory_only: bool = False) -> None:
@@ -141,15 +290,12 @@ def remove(key: str, folders: List[str], memory_only: bool = False) -> None:
 
 def _remove_others(root: str, key: str) -> None:
     """Delete copies that nobody uses any more: old states of the same environment soon, others after a day."""
-    source = read_description(os.path.join(root, key, "complete"))["source"]
-    for name in os.listdir(root):
-        other = name.split(".")[0]
-        if other == key:
-            continue
-        with contextlib.suppress(OSError, ValueError, KeyError, NotStaged):
+    source = _source_of(root, key)
+    for other in {name.split(".")[0] for name in os.listdir(root)} - {key}:
+        with contextlib.suppress(OSError, NotStaged):
             idle = time.time() - os.lstat(lock_file(root, other)).st_mtime
             if idle > UNUSED_S or (idle > RECENT_S and _source_of(root, other) == source):
-                _remove_copy(root, other, -1)
+                _remove_copy(root, other, 0)
 
 
 def _source_of(root: str, key: str) -> Optional[str]:
@@ -160,11 +306,11 @@ def _source_of(root: str, key: str) -> Optional[str]:
 
 
 def _remove_copy(root: str, key: str, seconds: float) -> None:
-    with locked(lock_file(root, key), Deadline(seconds)) as lock:
+    with locked(lock_file(root, key), seconds):
         with contextlib.suppress(FileNotFoundError):  # half a copy must not look like a whole one
             os.rename(os.path.join(root, key), os.path.join(root, "%s.tmp-%s" % (key, os.urandom(4).hex())))
         for name in os.listdir(root):
             if name.startswith(key + ".tmp"):
                 shutil.rmtree(os.path.join(root, name), ignore_errors=True)
         remove_broadcast(root, key)
-        os.unlink(lock.name)
+        os.unlink(lock_file(root, key))

@@ -7,40 +7,13 @@ import os
 import socket
 import stat
 import time
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator
 
 from hpc_launch.agent.file_system import file_system
+from hpc_launch.agent.own_folder import NotOwnError, make_own_folder, refuse_replaceable
+from hpc_launch.agent.stage_environment import NotStaged
 
-CHUNK = 1 << 22
-"""Bytes that are copied at once."""
-BEAT_S = 5.0
-"""Seconds between two signs of life."""
-UNUSED_S = 86400.0
-"""Seconds after which an unused copy, and an unused archive, is removed."""
 MEMORY = frozenset(("tmpfs", "ramfs"))
-
-
-class NotStaged(Exception):
-    """Why the training uses the original."""
-
-
-class Deadline:
-    """The time that is left. `beat` is a folder whose time is renewed as a sign of life."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.end = time.monotonic() + seconds
-        self.beat: Optional[str] = None
-        self.beaten = 0.0
-
-    def check(self) -> None:
-        now = time.monotonic()
-        if now > self.end:
-            raise NotStaged("it took longer than %d s" % self.seconds)
-        if self.beat is not None and now - self.beaten > BEAT_S:
-            self.beaten = now
-            with contextlib.suppress(OSError):
-                os.utime(self.beat)
 
 
 def own_root(folder: str) -> str:
@@ -49,63 +22,43 @@ def own_root(folder: str) -> str:
         raise NotStaged("the folder on the node's own disk is not set")
     if not os.path.isdir(folder):
         raise NotStaged("there is no folder %s" % folder)
-    folder = place = os.path.realpath(folder)  # a link may be changed later
-    while True:
-        made = os.stat(place)
-        writable = made.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not made.st_mode & stat.S_ISVTX
-        if made.st_uid not in (0, os.getuid()) or writable:
-            raise NotStaged("others can replace files in %s" % place)
-        if place == "/":
-            break
-        place = os.path.dirname(place)
+    folder = os.path.realpath(folder)  # a link may be changed later
     root = os.path.join(folder, "hpc-launch-%d" % os.getuid())
-    make_own_folder(root)
+    try:
+        refuse_replaceable(folder)
+        make_own_folder(root)
+    except NotOwnError as error:
+        raise NotStaged(str(error)) from None
     return root
 
 
-def make_own_folder(path: str) -> None:
-    """Create a private folder. Raises NotStaged if its place is taken by something that others can change."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    made = os.lstat(path)
-    if not stat.S_ISDIR(made.st_mode) or made.st_uid != os.getuid() or made.st_mode & 0o077:
-        raise NotStaged("%s is not a private folder of this user" % path)
-
-
-def lock_file(root: str, key: str) -> str:
-    """The file that processes which use the copy hold a shared lock on."""
-    return os.path.join(root, key + ".lock")
+def lock_file(folder: str, key: str) -> str:
+    """The file that is locked by who writes a copy or an archive, and by the processes that use the copy."""
+    return os.path.join(folder, key + ".lock")
 
 
 @contextlib.contextmanager
-def locked(path: str, deadline: Deadline) -> Iterator[Any]:
-    """The exclusive lock, as soon as nobody else unpacks or uses the copy."""
+def locked(path: str, seconds: float) -> Iterator[None]:
+    """The exclusive lock, as soon as nobody else writes or uses the copy. Raises NotStaged."""
+    end = time.monotonic() + seconds
     with open(path, "a") as stream:
         while True:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError:
-                deadline.check()
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise NotStaged("%s is in use" % path) from None
                 time.sleep(0.1)
-        yield stream
+            except OSError:  # a file system without locks: two at once only waste work
+                break
+        yield
 
 
 def touch(path: str) -> None:
     """Make a file new, or create it."""
     with open(path, "a"):
         os.utime(path)
-
-
-def broadcast_file(root: str, key: str) -> str:
-    """Where Slurm puts the archive, if it does."""
-    return os.path.join(root, key + ".sbcast")
-
-
-def remove_broadcast(root: str, key: str) -> None:
-    """Remove that archive."""
-    with contextlib.suppress(OSError):
-        os.unlink(broadcast_file(root, key))
 
 
 def check_room(folder: str, needed: int) -> None:
@@ -132,21 +85,20 @@ def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int:
     with contextlib.suppress(OSError), open(proc + "/self/cgroup") as stream:
         for line in stream:
             _, controllers, path = line.rstrip("\n").split(":", 2)
-            names = (
-                ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
-            )
+            old = ("memory.limit_in_bytes", "memory.usage_in_bytes")
             folder = cgroups + ("/memory" if controllers else "") + path
             with contextlib.suppress(OSError, ValueError):  # "max": no limit
-                limit, used = (int(_text(os.path.join(folder, name))) for name in names)
+                names = old if controllers else ("memory.max", "memory.current")
+                limit, used = (_number(os.path.join(folder, name)) for name in names)
                 free.append(limit - used)
     with contextlib.suppress(KeyError, ValueError):
         free.append(int(os.environ["SLURM_MEM_PER_NODE"]) << 20 or (1 << 62))
     return max(min(free), 0) if free else 0
 
 
-def _text(path: str) -> str:
+def _number(path: str) -> int:
     with open(path) as stream:
-        return stream.read()
+        return int(stream.read())
 
 
 def in_memory(path: str) -> bool:
@@ -159,28 +111,13 @@ def size_text(size: int) -> str:
     return "%.1f GiB" % (size / 2**30) if size >= 2**30 else "%.1f MiB" % (size / 2**20)
 
 
-def open_own(path: str) -> Any:
-    """Open a file of this user for reading."""
-    stream = open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
-    made = os.fstat(stream.fileno())
-    if made.st_uid != os.getuid() or made.st_mode & 0o022 or not stat.S_ISREG(made.st_mode):
-        stream.close()
-        raise NotStaged("others can change %s" % path)
-    return stream
-
-
 def read_description(path: str) -> Dict[str, Any]:
-    """The description of an archive or of a copy, a file of this user."""
-    with open_own(path) as stream:
-        about = json.loads(stream.read().decode("utf-8"))
-    if not isinstance(about, dict):
-        raise NotStaged("%s is not a description" % path)
-    return about
-
-
-def write_json(path: str, value: Dict[str, Any]) -> None:
-    """Write a record."""
-    write_text(path, json.dumps(value))
+    """The description of an archive or of a copy. Raises NotStaged unless it is a file that only this user changes."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), encoding="utf-8") as stream:
+        made = os.fstat(stream.fileno())
+        if made.st_uid != os.getuid() or made.st_mode & 0o022 or not stat.S_ISREG(made.st_mode):
+            raise NotStaged("others can change %s" % path)
+        return dict(json.load(stream))
 
 
 def write_text(path: str, text: str) -> None:

@@ -1,0 +1,189 @@
+"""A Python environment: its files, the key that names its state, and what has to change where it moves.
+
+A copy of an environment works because Python finds its prefix from its own path (site.py, PEP 405). The first lines of
+console scripts and absolute paths in .pth files are rewritten. Everything else that holds the original's path still
+refers to the original, which exists.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, NamedTuple
+
+VERSION = "2"
+"""Part of each key: change it with the format of the archive or of the copy."""
+THREADS = 32
+"""Folders that are listed at once: on a parallel file system most of the time is latency."""
+TEST_S = 60.0
+LINE_LIMIT = 127
+"""Bytes of a script's first line that every Linux reads (BINPRM_BUF_SIZE, before Linux 5.1)."""
+
+
+class NotStaged(Exception):
+    """Why the training uses the original."""
+
+
+class Entry(NamedTuple):
+    """A file, folder or link. `target` is empty unless it is a link."""
+
+    path: str
+    mode: int
+    size: int
+    mtime_ns: int
+    target: str
+
+
+def walk(prefix: str, bytecode: bool = False) -> List[Entry]:
+    """Every file, folder and link below PREFIX by name. Without compiled bytecode unless asked for: any process may
+    write it."""
+    result, level = [], [""]  # type: List[Entry], List[str]
+    with ThreadPoolExecutor(THREADS) as pool:
+        while level:
+            found = [one for entries in pool.map(lambda folder: _list(prefix, folder), level) for one in entries]
+            found = [one for one in found if bytecode or os.path.basename(one.path) != "__pycache__"]
+            level = [one.path for one in found if stat.S_ISDIR(one.mode)]
+            result += found
+    return sorted(result)
+
+
+def _list(prefix: str, folder: str) -> List[Entry]:
+    entries = []
+    with os.scandir(os.path.join(prefix, folder)) as items:
+        for item in items:
+            made = item.stat(follow_symlinks=False)
+            target = os.readlink(item.path) if stat.S_ISLNK(made.st_mode) else ""
+            if target or stat.S_ISREG(made.st_mode) or stat.S_ISDIR(made.st_mode):
+                path = os.path.join(folder, item.name)
+                entries.append(Entry(path, made.st_mode, made.st_size, made.st_mtime_ns, target))
+    return entries
+
+
+def key_of(source: str, python: Dict[str, Any], entries: List[Entry]) -> str:
+    """The digest that names a state of the environment."""
+    digest = hashlib.sha256(repr((VERSION, source, python["version"], python["base"])).encode("utf-8", "replace"))
+    for one in entries:
+        if not stat.S_ISDIR(one.mode):  # its time changes with the bytecode in it
+            words = (one.path, str(one.mode), str(one.size), str(one.mtime_ns), one.target)
+            digest.update(b"\0".join(map(os.fsencode, words)) + b"\n")
+    return digest.hexdigest()[:32]
+
+
+def size_of(entries: List[Entry]) -> List[int]:
+    """The number of files, and of their bytes."""
+    sizes = [one.size for one in entries if not stat.S_ISDIR(one.mode)]
+    return [len(sizes), sum(sizes)]
+
+
+def python_of(prefix: str) -> Dict[str, Any]:
+    """The interpreter of an environment: its name in bin/, version and prefixes."""
+    if not any(os.path.exists(os.path.join(prefix, mark)) for mark in ("pyvenv.cfg", "conda-meta")):
+        raise NotStaged("%s is neither a virtual environment nor a conda environment" % prefix)
+    for name in ("python3", "python"):
+        if os.path.exists(os.path.join(prefix, "bin", name)):
+            return dict(_ask_python(os.path.join(prefix, "bin", name), "-S"), name=name)
+    raise NotStaged("%s has no bin/python3" % prefix)
+
+
+def check_python(copy: str, python: Dict[str, Any]) -> None:
+    """Raise NotStaged unless the moved interpreter takes the copy for its prefix, and finds its packages there."""
+    answer = _ask_python(os.path.join(copy, "bin", python["name"]))
+    if answer["prefix"] != copy or answer["version"] != python["version"]:
+        raise NotStaged("moved to %s, its Python reports the prefix %s" % (copy, answer["prefix"]))
+    if answer["found"] and not any(str(origin).startswith(copy + "/") for _, origin in answer["found"]):
+        raise NotStaged("moved to %s, its Python does not find its packages" % copy)
+
+
+_QUESTION = """
+import json, sys
+found = []
+for folder in sys.path:
+    if folder.startswith(sys.prefix + "/") and folder.endswith("site-packages"):
+        import importlib.util, os
+        names = sorted(n for n in os.listdir(folder) if os.path.isfile(os.path.join(folder, n, "__init__.py")))
+        for name in names[:5]:
+            spec = importlib.util.find_spec(name) if name.isidentifier() else None
+            found.append([name, spec.origin if spec else None])
+print(json.dumps({"version": sys.version, "prefix": sys.prefix, "base": sys.base_prefix, "found": found}))
+"""
+
+
+def _ask_python(program: str, *options: str) -> Dict[str, Any]:
+    """What an interpreter reports of itself, and where it finds a few of its packages."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    try:
+        done = subprocess.run(
+            [program, "-I", *options, "-c", _QUESTION],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=TEST_S,
+            env=environment,
+            check=False,
+        )
+        return dict(json.loads(done.stdout.decode("utf-8", "replace").strip().splitlines()[-1]))
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        raise NotStaged("%s does not start" % program) from None
+
+
+def move(tree: str, final: str, source: str) -> None:
+    """Rewrite the paths in a copy of SOURCE that will be at FINAL: the interpreter in the first lines of console
+    scripts, folders of the environment in .pth files, and relative links that leave the environment."""
+    old = sorted({os.fsencode(source), os.fsencode(os.path.realpath(source))}, key=len, reverse=True)
+    new = os.fsencode(final)
+    for one in walk(tree):
+        path, (folder, name) = os.path.join(tree, one.path), os.path.split(one.path)
+        if one.target:
+            inside = os.path.normpath(os.path.join(folder, one.target))
+            if not os.path.isabs(one.target) and inside.split("/")[0] == "..":
+                os.unlink(path)
+                os.symlink(os.path.normpath(os.path.join(source, inside)), path)
+        elif stat.S_ISREG(one.mode) and folder == "bin":
+            _rewrite(path, one.mode, lambda text: _new_first_lines(text, old, new), only=b"#!")
+        elif name.endswith(".pth") and os.path.basename(folder) == "site-packages":
+            place = os.fsencode(os.path.join(source, folder))
+            _rewrite(path, one.mode, lambda text, place=place: _new_lines(text, old, new, place))  # type: ignore[misc]
+
+
+def _rewrite(path: str, mode: int, change: Callable[[bytes], bytes], only: bytes = b"") -> None:
+    """Replace a file by a changed one: it may have other names."""
+    with open(path, "rb") as stream:
+        if stream.read(len(only)) != only:
+            return
+        text = only + stream.read()
+    changed = change(text)
+    if changed != text:
+        with open(path + ".new", "xb") as stream:
+            stream.write(changed)
+            os.fchmod(stream.fileno(), stat.S_IMODE(mode))
+        os.rename(path + ".new", path)
+
+
+def _new_first_lines(text: bytes, old: List[bytes], new: bytes) -> bytes:
+    # The second line names the interpreter if the path is long or has a space (pip, distlib: `'''exec' PATH`).
+    lines = text.split(b"\n", 2)
+    for at, line in enumerate(lines[:2]):
+        if at == 0 or line.startswith(b"'''exec'"):
+            lines[at] = _moved(line, old, new)
+    return text if len(lines[0]) > LINE_LIMIT else b"\n".join(lines)
+
+
+def _moved(line: bytes, old: List[bytes], new: bytes) -> bytes:
+    for path in old:
+        if path + b"/" in line:
+            return line.replace(path + b"/", new + b"/")
+    return line
+
+
+def _new_lines(text: bytes, old: List[bytes], new: bytes, place: bytes) -> bytes:
+    """Lines of a .pth file (site.py, addpackage): folders of the environment move, folders outside it stay."""
+    inside = tuple(path + b"/" for path in old)
+
+    def changed(line: bytes) -> bytes:
+        if line.startswith(inside):
+            return _moved(line, old, new)
+        outside = os.path.normpath(os.path.join(place, line.rstrip()))
+        return outside if line.startswith(b"../") and not outside.startswith(inside) else line
+
+    return b"\n".join(map(changed, text.split(b"\n")))
