@@ -8,11 +8,10 @@ from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters
 
-_MIB = 2**20
-_WORKSPACE = 64 * _MIB
+_WORKSPACE = 64 * 2**20
 """cuBLAS's workspaces: 32 MiB of PyTorch's and 32 MiB of TransformerEngine's on Hopper and later (PyTorch 2.13,
 ATen/cuda/CUDABlas.cpp; TransformerEngine 2.11, pytorch/module/base.py)."""
-_GROUPED_WORKSPACE = 4 * 32 * _MIB
+_GROUPED_WORKSPACE = 4 * 32 * 2**20
 """TransformerEngine runs the experts' matrices on four streams (pytorch/module/base.py)."""
 _DEEPSPEED_BUCKET = 500_000_000
 """Elements: `reduce_bucket_size` (DeepSpeed 0.19.8, runtime/zero/config.py)."""
