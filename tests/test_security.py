@@ -35,8 +35,8 @@ from hpc_launch.diagnose.scan_log import scan as scan_log
 from hpc_launch.images import download
 from hpc_launch.job.type_hints import fields_of
 from hpc_launch.job.yaml_source import read_document
+from hpc_launch.plan.environment import SCRIPT_VARIABLES
 from hpc_launch.plan.recorded_parts import CodePlan
-from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
 from hpc_launch.prepare import attempts
 from hpc_launch.prepare.attempts import attempt_options, first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job

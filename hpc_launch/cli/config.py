@@ -19,7 +19,7 @@ from hpc_launch.cli.lazy_group import LazyGroup
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
-    from hpc_launch.plan.strategies.key_check import LibraryKeys
+    from hpc_launch.plan.strategies.config_file import LibraryKeys
     from hpc_launch.plan.strategies.library_query import Library
 
 COMMANDS = {
@@ -48,7 +48,7 @@ EXAMPLES = {
 _REQUESTS = {
     "deepspeed": ("strategies.deepspeed_config", "DeepSpeed"),
     "fsdp": ("strategies.fsdp_config", "Fsdp"),
-    "megatron": ("strategies.megatron", None),
+    "megatron": ("megatron_args", None),
     "hostfile": ("job_of_options", "Hostfile"),
     "launcher": ("job_of_options", "NodeScript"),
     "slurm": ("job_of_options", "SbatchScript"),
@@ -91,7 +91,7 @@ def _load(name: str) -> click.Command:
         from hpc_launch.script.render import render
 
         plan, findings = module.plan_of_sbatch_script(parts[0](**given), os.getcwd(), dict(os.environ))
-        return _finish((None if plan is None else render(plan), findings), output)
+        return _finish((None if plan is None else render(plan, standalone=True), findings), output)
 
     return click.Command(name, callback=call, params=params, help=text, short_help=COMMANDS[name])
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
-from hpc_launch.layouts.pipeline_split import UNEVEN_FIELDS, split_for, virtual_sizes
+from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, split_for, virtual_sizes
 from hpc_launch.model.model_config import ModelConfig
 
 _NODE = 8

@@ -7,7 +7,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 from hpc_launch.estimate.training_setup import TrainingSetup
-from hpc_launch.layouts.pipeline_split import even_parts, megatron_parts
+from hpc_launch.layouts.parallel_layout import even_parts, megatron_parts
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters
 

@@ -26,7 +26,7 @@ from hpc_launch.images.image_record import read_record
 from hpc_launch.images.script_imports import top_imports
 from hpc_launch.images.start_image import probe_as_job
 from hpc_launch.job.shell_text import plain
-from hpc_launch.plan.plan_parts import ContainerPlan, SiteStep, Variable
+from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
 
 BY_SRUN = frozenset({"pyxis", "edf"})
 PROGRAMS = {"charliecloud": "ch-run"}

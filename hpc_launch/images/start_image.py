@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpc_launch.images.probe import probe_image
 from hpc_launch.images.runtimes.wrap_command import wrap_command
 from hpc_launch.job.shell_text import Text, Var, plain, quote
-from hpc_launch.plan.plan_parts import ContainerPlan, SiteStep, Variable
+from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
 
 
 def probe_as_job(

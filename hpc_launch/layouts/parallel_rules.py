@@ -11,8 +11,7 @@ from typing import Literal
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.parallel import Parallel
-from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
-from hpc_launch.layouts.pipeline_split import UNEVEN_FIELDS, split_for, stage_units
+from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, ModelShape, ParallelLayout, split_for, stage_units
 
 PlaceOf = Callable[[str], Place | None]
 """The place of a value: a field of Parallel or ModelShape, `world_size` or `gpus_per_node`."""

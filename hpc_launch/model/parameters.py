@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
-from hpc_launch.model.parameter_counts import LayerParameters, ModelParameters
+from hpc_launch.model.model_config import Experts, LatentAttention, LayerParameters, ModelConfig, ModelParameters
 
 
 @lru_cache(maxsize=64)

@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 import os
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import Document
 from hpc_launch.job.model import Model
+from hpc_launch.job.reader_messages import nearest
+from hpc_launch.job.shell_text import visible
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.model.count_model import count_config
 from hpc_launch.model.given_values import GivenValues
-from hpc_launch.model.known_models import known_model
 from hpc_launch.model.megatron_options import from_megatron, given_arguments, given_in_file, shape_of_arguments
 from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
 from hpc_launch.model.parameters import parameters
 from hpc_launch.model.transformers_config import family, from_transformers, is_transformers_config
 from hpc_launch.sites.resolved import Resolved
+
+_FILE = Path(__file__).with_name("known_models.yaml")
+
+
+def known_names() -> tuple[str, ...]:
+    """Names of all models in the table."""
+    return tuple(_table().data)
+
+
+def known_model(name: str, place: Place | None) -> tuple[ModelConfig | None, list[Finding]]:
+    """The model of this name. HL680 if there is none; `place` is where the name was written."""
+    sizes = _table().data.get(name.lower())
+    if sizes is None:
+        closest = nearest(name, list(known_names()))
+        hint = f"did you mean `{closest}`?" if closest else f"known are {', '.join(known_names())}."
+        message = f"hpc-launch knows no model `{visible(name[:80])}`"
+        hint = f"{hint} Otherwise name its config.json, such as ./config.json, or give its sizes"
+        return None, [Finding(FindingCode.UNKNOWN_MODEL, message, place, hint)]
+    model, _ = from_transformers(GivenValues(sizes, {}, None))
+    return replace(model, name=name.lower()), []
+
+
+@cache
+def _table() -> Document:
+    document, findings = read_document(_FILE)
+    if document is None or findings:
+        raise ValueError(findings)
+    return document
+
 
 MOST_PARAMETERS = 10**15
 """Above any model: 1000 times the largest published ones."""

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.patterns import compiled
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, Var
-from hpc_launch.plan.environment_steps import check_variable_name
-from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.plan_parts import CheckpointPlan, Continuation, Variable
+from hpc_launch.plan.environment import check_variable_name
+from hpc_launch.plan.launch_plan import CheckpointPlan, Continuation, Variable
+from hpc_launch.plan.plan_draft import ValueFiller
 
 RUN_DIR = RUNTIME["run.dir"]
 

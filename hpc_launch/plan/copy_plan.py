@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.shell_text import Text, Var, plain
-from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.plan_parts import CheckpointPlan, CopyPlan
+from hpc_launch.plan.launch_plan import CheckpointPlan, CopyPlan
+from hpc_launch.plan.plan_draft import ValueFiller
 
 
 def copies(filler: ValueFiller, runs_folder: str, workdir: str, checkpoint: CheckpointPlan | None) -> CopyPlan | None:

@@ -6,9 +6,8 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.estimate.find_gpu import KnownGpu, UnknownGpu, gpu_of_node_class
-from hpc_launch.estimate.memory import memory
-from hpc_launch.estimate.memory_estimate import MemoryEstimate
+from hpc_launch.estimate.gpu import KnownGpu, UnknownGpu, gpu_of_node_class
+from hpc_launch.estimate.memory import MemoryEstimate, memory
 from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize, job_size

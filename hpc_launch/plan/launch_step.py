@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.plan_parts import ContainerPlan, StepPlan
 from hpc_launch.plan.site_context import srun_options
 from hpc_launch.sites.network import Binding, MasterAddress
 

@@ -7,13 +7,27 @@ from typing import Any
 from msgspec.structs import asdict
 
 from hpc_launch.estimate.compare_layouts import EVERYTHING, Choices
-from hpc_launch.estimate.host_memory import host_memory
 from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.parallel import Parallel
 from hpc_launch.job.strategy import FullySharded
 from hpc_launch.model.model_config import ModelConfig
+from hpc_launch.model.parameters import parameters
 from hpc_launch.plan.job_size import JobSize
+
+_OPTIMIZER = 16
+"""Bytes per parameter: weights, two moments and gradients in 32 bits (DeepSpeed 0.19.8, runtime/zero/stage3.py,
+estimate_zero3_model_states_mem_needs)."""
+_WITH_WEIGHTS = 18
+"""Also the weights in 16 bits."""
+_BUFFERS = 1.5
+"""Its allowance for buffers."""
+
+
+def host_memory(model: ModelConfig, nodes: int, *, weights: bool) -> int:
+    """Bytes on each of the nodes that share an offloaded optimizer, and the weights too."""
+    return round(parameters(model).total * (_WITH_WEIGHTS if weights else _OPTIMIZER) * _BUFFERS / nodes)
+
 
 _MIB = 2**20
 

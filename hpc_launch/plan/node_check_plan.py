@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpc_launch.job.shell_text import Text, Var, plain
-from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.environment import NCCL_INTERFACES
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.network_variables import NCCL_INTERFACES
-from hpc_launch.plan.plan_parts import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
+from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.sites.node_classes import overlay_fabric
 
 _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE", "efa": "EFA"}

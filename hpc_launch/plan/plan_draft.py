@@ -1,12 +1,17 @@
-"""The state while a plan is built: the resolved job, and the findings so far, each at the place to fix."""
+"""The state while a plan is built: the resolved job, its values as text for the script, and the findings so far."""
 
 from __future__ import annotations
+
+import os.path
+from typing import Any
 
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import KeyPath
+from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
+from hpc_launch.job.strategy import Strategy
 from hpc_launch.sites.resolved import Resolved
 
 
@@ -31,3 +36,113 @@ class PlanDraft(Struct, frozen=True):
     ) -> None:
         """Add a finding at a place."""
         self.findings.append(Finding(code, message, place, hint, severity))
+
+
+CONFIG = RUNTIME["strategy.config"]
+"""The configuration file that the script writes for the strategy."""
+
+LONGEST_WORD = 100_000
+"""Longest argument or variable in bytes. Linux refuses more than 131072 (execve(2), MAX_ARG_STRLEN)."""
+
+
+class ValueFiller(PlanDraft, frozen=True):
+    """Converts values to text. Values that cannot be converted add a finding to `findings`."""
+
+    def text(self, value: Any, path: KeyPath) -> Text:
+        """The value as written in the file, with `${…}` filled."""
+        written = value if isinstance(value, str) else self.resolved.merged.written.get(path, _spell(value))
+        if len(written.encode("utf-8", "replace")) > LONGEST_WORD:
+            message = f"the value exceeds {LONGEST_WORD} bytes, the most that a program can be passed"
+            self.fault(FindingCode.VALUE_TOO_LONG, message, path, "write it to a file and pass the name of the file")
+            return ("",)
+        try:
+            text = interpolate(written, self.resolved.names, _runtime(path), self.resolved.late)
+        except UnknownName as unknown:
+            hint = _known_names(unknown.name, self.resolved)
+            self.fault(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", path, hint)
+            return ("",)
+        strategy = self.resolved.job.strategy
+        if CONFIG in text and strategy.config is None:
+            message = f"the strategy `{strategy.name}` has no configuration file"
+            message = f"{message}, so `${{strategy.config}}` is not defined"
+            self.fault(FindingCode.NO_STRATEGY_CONFIG, message, path, _configured(strategy))
+        return text
+
+    def site_text(self, value: Any, path: KeyPath) -> Text:
+        """A value of the site profile as written in its file, with `${…}` filled."""
+        written = value if isinstance(value, str) else self.resolved.profile.written.get(path, _spell(value))
+        try:
+            return interpolate(written, self.resolved.names, RUNTIME, self.resolved.late)
+        except UnknownName as unknown:
+            hint = _known_names(unknown.name, self.resolved)
+            self.site_fault(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", path, hint)
+            return ("",)
+
+    def can_fill(self, value: str) -> bool:
+        """Whether every `${…}` in the text is known."""
+        try:
+            interpolate(value, self.resolved.names, RUNTIME, self.resolved.late)
+        except UnknownName:
+            return False
+        return True
+
+    def static(self, value: str, path: KeyPath) -> str:
+        """Like `text`, for a value that must be known before the job starts."""
+        text = self.text(value, path)
+        known = plain(text)
+        if known is None:
+            named = {var: name for name, var in RUNTIME.items()}
+            parts = (part for part in text if isinstance(part, Var))
+            holes = ", ".join(f"${{{named.get(part, f'shell.{part.name}')}}}" for part in parts)
+            message = f"{holes} is known only inside the job and cannot be used here"
+            hint = "name a folder or file that exists before the job starts"
+            self.fault(FindingCode.NAME_KNOWN_ONLY_IN_JOB, message, path, hint)
+        return known or ""
+
+    def file(self, value: str, path: KeyPath) -> str:
+        """Like `static`, for a path: `~` is the home directory; relative paths start at the folder of the job file."""
+        return self.absolute(self.static(value, path))
+
+    def absolute(self, path: str) -> str:
+        """The absolute path, relative to the folder of the job file."""
+        home = self.resolved.names["home"]
+        if path == "~" or path.startswith("~/"):
+            path = home + path[1:]
+        return os.path.normpath(os.path.join(self.resolved.job_folder, path))
+
+
+def _runtime(path: KeyPath) -> dict[str, Var]:
+    """Variables known only inside the job; for `checkpoint.resume`, also those of the checkpoint."""
+    return {**RUNTIME, **CHECKPOINT} if path[:2] == ("checkpoint", "resume") else RUNTIME
+
+
+def _spell(value: Any) -> str:
+    """A default value in YAML's spelling."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _configured(strategy: Strategy) -> str:
+    if strategy.name == "fsdp":
+        return "set `for: trainer`; with `for: accelerate` the configuration is passed in environment variables"
+    return "use zero0 to zero3, or fsdp with `for: trainer`"
+
+
+def _known_names(name: str, resolved: Resolved) -> str:
+    if name.removeprefix("env.") in resolved.job.secrets:
+        return f"{name[4:]} is a secret of the job: let the program read the variable itself"
+    if name.startswith("env."):
+        return f"set {name[4:]} in this shell, or write the value here"
+    if name.startswith("paths."):
+        known = sorted(key for key in resolved.names if key.startswith("paths."))
+        return f"site {resolved.site.name} has {', '.join(known) if known else 'no paths'}"
+    if name.startswith(("strategy.", "parallel.")):
+        known = sorted(key for key in resolved.names if key.startswith(("strategy.", "parallel.")))
+        hint = "available: strategy.config"
+        return ", ".join([hint, *known]) if known else f"{hint}, and the sizes set in `strategy:` or `parallel:`"
+    if name in CHECKPOINT:
+        return "use it under `checkpoint.resume`, which applies when a checkpoint exists"
+    return (
+        f"available: {', '.join(sorted(RUNTIME))}, paths.NAME, env.NAME, user, home; write `$${{` for a literal `${{`"
+    )

@@ -1,7 +1,8 @@
-"""What is started: the training's script, module or command, and its arguments as words."""
+"""What is started: the training's script, module or command, its arguments as words, and the folder of its code."""
 
 from __future__ import annotations
 
+import os.path
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,10 +10,32 @@ from typing import Any
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.field_types import Scalar
-from hpc_launch.job.shell_text import Text
-from hpc_launch.plan.code_folder import code, script_word
-from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.plan_parts import Entry, Line, Program
+from hpc_launch.job.shell_text import Text, Var
+from hpc_launch.plan.launch_plan import Entry, Line, Program
+from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.recorded_parts import CodePlan
+
+CODE = Var("HPC_LAUNCH_CODE")
+
+
+def code(filler: ValueFiller) -> CodePlan | None:
+    """The folder of the job file, or of the script if that is elsewhere; None if nothing is copied."""
+    job = filler.resolved.job
+    if job.script is None or job.code.snapshot == "off":
+        return None
+    script = filler.file(job.script, ("script",))
+    root = filler.absolute(filler.resolved.job_folder)
+    if not script.startswith(f"{root}/"):
+        root = os.path.dirname(script)
+    if root in ("/", filler.absolute(filler.resolved.names["home"])):
+        return None  # a whole home directory is never copied
+    return CodePlan(root, tuple(job.code.exclude), job.code.limit)
+
+
+def script_word(filler: ValueFiller, plan: CodePlan | None) -> Text:
+    """The path of `script:` inside the job."""
+    path = filler.file(filler.resolved.job.script or "", ("script",))
+    return (path,) if plan is None else (CODE, path.removeprefix(plan.root))
 
 
 def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:

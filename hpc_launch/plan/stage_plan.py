@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from hpc_launch.job.shell_text import Text
 from hpc_launch.plan.container_plan import FILES
-from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.plan_parts import ContainerPlan, StagePlan, StepPlan
+from hpc_launch.plan.launch_plan import ContainerPlan, StagePlan, StepPlan
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.site_context import selected_options
 
 FEWEST_NODES = 4

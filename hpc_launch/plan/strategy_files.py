@@ -12,11 +12,11 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.origin import Origin, rule
 from hpc_launch.job.shell_text import Text, Var, join_parts
-from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.plan_parts import Entry
+from hpc_launch.plan.launch_plan import Entry
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.strategies import deepspeed_config, fsdp_config
-from hpc_launch.plan.strategies.accelerate_env import precision
 from hpc_launch.plan.strategies.deepspeed_config import DeepSpeed
+from hpc_launch.plan.strategies.fsdp_config import precision
 
 EXPLICIT = rule("written out, so that no release's default decides")
 DERIVED = rule("global batch = micro batch × accumulation × replicas")

@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.shell_text import Text
-from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.plan_parts import Program, StrategyPlan, Variable
-from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
+from hpc_launch.plan.launch_plan import Program, StrategyPlan, Variable
+from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
+
+
+class StrategyResult(Struct, frozen=True):
+    """The plan, its variables, and in `names` the values of `${strategy.…}` and `${parallel.…}`."""
+
+    plan: StrategyPlan | None = None
+    variables: tuple[Variable, ...] = ()
+    names: dict[str, str] = {}
+
+    def with_names(self, filler: ValueFiller) -> ValueFiller:
+        """The filler, with these names added."""
+        return ValueFiller(replace(filler.resolved, names={**filler.resolved.names, **self.names}), filler.findings)
+
+
+def strategy_keys(filler: ValueFiller) -> set[str]:
+    """The keys of `strategy:` that a layer sets, except `name`."""
+    held = filler.resolved.merged.data.get("strategy")
+    return {key for key, value in held.items() if value is not None} - {"name"} if isinstance(held, dict) else set()
+
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig

@@ -4,25 +4,162 @@ from __future__ import annotations
 
 from typing import Literal
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.job.origin import Origin, rule
 from hpc_launch.job.parallel import Parallel
 from hpc_launch.job.shell_text import Text
+from hpc_launch.job.strategy import Strategy
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
+from hpc_launch.model.megatron_options import arguments
 from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.plan.batch_arguments import check_batch_arguments
-from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import StrategyPlan, Variable
 from hpc_launch.plan.megatron_args import check_layout, megatron_flags
-from hpc_launch.plan.plan_parts import StrategyPlan, Variable
-from hpc_launch.plan.strategies import accelerate_env
+from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
+from hpc_launch.plan.strategies import fsdp_config
 from hpc_launch.plan.strategies.fsdp_config import accelerate_data, make
 from hpc_launch.plan.strategy_files import entries, origin_of, sharded, zero
-from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
-from hpc_launch.plan.strategy_rules import check_combinations
+from hpc_launch.plan.strategy_on_demand import StrategyResult, strategy_keys
 from hpc_launch.plan.user_strategy_config import UserStrategyConfig, check_user_config, user_config_entries
+
+_BATCH_KEYS = frozenset({"micro_batch", "global_batch", "gradient_accumulation"})
+_ZERO = frozenset({"gradient_clipping", "offload_optimizer", "offload_param", "nvme_path", "buckets", "overlap"})
+_SIZES = frozenset({"tp", "pp", "cp"})
+"""The sizes that strategies other than Megatron use: how many processes share one copy of the model."""
+
+
+def check_combinations(filler: ValueFiller) -> None:
+    """Add a finding for each key that contradicts another or that nothing reads."""
+    strategy = filler.resolved.job.strategy
+    asked = strategy_keys(filler)
+    for key in sorted(asked - _read_by(strategy)):
+        message = f"the strategy `{strategy.name}` does not use `{key}`"
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", key), _instead(key, strategy))
+    if "file" in asked:
+        for key in sorted(asked & (_BATCH_KEYS | _ZERO | {"fsdp"})):
+            message, hint = f"`file` and `{key}` both define the configuration", "set it in the file, or remove `file`"
+            filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", key), hint)
+    if strategy.name == "fsdp" and strategy.reader is None and asked & {"fsdp", "file"}:
+        message = "the reader of this configuration is not known"
+        path = ("strategy", "file" if "file" in asked else "fsdp")
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, path, "add `for: trainer` or `for: accelerate`")
+    _check_reader(filler, strategy)
+    _check_switch(filler, strategy)
+    _check_parallel(filler, strategy)
+    _check_precision(filler, strategy)
+    _check_elastic(filler, strategy)
+
+
+def _read_by(strategy: Strategy) -> frozenset[str]:
+    if strategy.zero_stage is not None:
+        return _BATCH_KEYS | _ZERO | {"for", "file"}
+    if strategy.name == "fsdp":
+        return _BATCH_KEYS | {"for", "file", "fsdp"}
+    if strategy.name == "ddp":
+        return _BATCH_KEYS | {"for"}
+    return frozenset() if strategy.name == "megatron" else _BATCH_KEYS
+
+
+def _instead(key: str, strategy: Strategy) -> str:
+    if key in _BATCH_KEYS:
+        return "set it in `parallel:`"
+    if key in _ZERO:
+        return "use `name: zero1`, `zero2` or `zero3`, or remove it"
+    if key == "fsdp":
+        return "use `name: fsdp`, or remove it"
+    return (
+        "remove it: no file is read" if strategy.name != "megatron" else "remove it: Megatron reads flags, not a file"
+    )
+
+
+def _check_reader(filler: ValueFiller, strategy: Strategy) -> None:
+    reader, path = strategy.reader, ("strategy", "for")
+    if strategy.name == "fsdp" and reader == "deepspeed":
+        hint = "use `name: zero3`, which shards the same state"
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, "DeepSpeed does not support FSDP", path, hint)
+    elif strategy.name == "ddp" and reader in {"deepspeed", "trainer"}:
+        hint = "remove it" if reader == "trainer" else "use `name: zero0` for DeepSpeed without ZeRO"
+        filler.fault(
+            FindingCode.CONFLICTING_STRATEGY_KEYS, f"`{reader}` reads no configuration for plain DDP", path, hint
+        )
+
+
+def _check_switch(filler: ValueFiller, strategy: Strategy) -> None:
+    """The Trainer reads its FSDP configuration only if `fsdp` is on (training_args.py, _process_fsdp_args)."""
+    if strategy.name != "fsdp" or strategy.reader != "trainer":
+        return
+    args = filler.resolved.job.args
+    given = [key for key, value in args.items() if value] if isinstance(args, dict) else map(str, args)
+    if "fsdp" not in {word.lstrip("-").partition("=")[0] for word in given}:
+        message = "the Trainer reads its FSDP configuration only if its argument `fsdp` is on"
+        filler.fault(
+            FindingCode.CONFIG_NOT_PASSED, message, ("strategy", "for"), "add `fsdp: true` to the arguments", "warning"
+        )
+
+
+def _check_parallel(filler: ValueFiller, strategy: Strategy) -> None:
+    held = filler.resolved.merged.data.get("parallel")
+    if strategy.name == "megatron":
+        if filler.resolved.job.parallel is None:
+            message = "`megatron` needs the parallel sizes of the model"
+            hint = "add `parallel:`, for example `parallel: {tp: 2, pp: 1}`"
+            filler.fault(FindingCode.LAYOUT_MISSING, message, ("strategy", "name"), hint)
+        return
+    given = {key for key, value in held.items() if value is not None} if isinstance(held, dict) else set()
+    for key in sorted(given - _SIZES):
+        message = f"the strategy `{strategy.name}` does not use `{key}`"
+        hint = "set it in `strategy:`" if key in _BATCH_KEYS else "use `strategy: megatron`, or remove it"
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("parallel", key), hint)
+
+
+def _check_precision(filler: ValueFiller, strategy: Strategy) -> None:
+    if filler.resolved.job.precision != "fp8" or strategy.name in {"ddp", "none"}:
+        return
+    if strategy.name == "fsdp" and strategy.reader != "trainer":
+        return  # Accelerate supports fp8, and a custom training loop may
+    message = f"the configuration of `{strategy.name}` has no setting for fp8"
+    hint = "use `precision: bf16`, and turn fp8 on with the training's own arguments"
+    filler.fault(FindingCode.PRECISION_NOT_SUPPORTED, message, ("precision",), hint)
+
+
+def _check_elastic(filler: ValueFiller, strategy: Strategy) -> None:
+    job = filler.resolved.job
+    if not job.elastic:
+        return
+    if strategy.zero_stage or strategy.name == "megatron":
+        message = f"`{strategy.name}` saves one shard per process and cannot resume with fewer processes"
+        hint = "set a fixed number of nodes, or use another strategy"
+        filler.fault(FindingCode.STRATEGY_NOT_ELASTIC, message, ("nodes",), hint)
+    elif strategy.global_batch is not None:
+        message = "the global batch cannot stay constant when the number of nodes changes"
+        hint = "set `micro_batch` instead, or a fixed number of nodes"
+        filler.fault(FindingCode.STRATEGY_NOT_ELASTIC, message, ("strategy", "global_batch"), hint)
+
+
+_KEYS = {
+    "micro_batch_size": "micro_batch",
+    "per_device_train_batch_size": "micro_batch",
+    "train_micro_batch_size_per_gpu": "micro_batch",
+    "gradient_accumulation_steps": "gradient_accumulation",
+    "global_batch_size": "global_batch",
+}
+"""The key of `strategy:` behind an argument, by the names that Transformers, DeepSpeed and Megatron give them."""
+
+
+def check_batch_arguments(filler: ValueFiller, batch: Batch) -> None:
+    """HL610 for a number that contradicts the batch. The Trainer and DeepSpeed would stop; others would not notice."""
+    sizes = {"micro_batch": batch.micro, "gradient_accumulation": batch.accumulation, "global_batch": batch.train}
+    for name, value, at in arguments(filler.resolved.job.args):
+        key = _KEYS.get(name.lstrip("-").replace("-", "_"))
+        text, size = str(value), sizes[key] if key is not None else None
+        if size is not None and text.isascii() and text.isdigit() and text.lstrip("0") != str(size):
+            message = f"`{name}` is {text}, but `strategy:` makes it {size}"
+            hint = f"write `${{strategy.{key}}}` here, or remove one of the two"
+            filler.fault(FindingCode.INCONSISTENT_BATCH, message, ("args", at), hint)
+
 
 _BATCH = ("global_batch", "micro_batch", "gradient_accumulation")
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -89,8 +226,8 @@ def _sharded(
     if user_config is not None:
         file = user_config.located
         data = file.data if isinstance(file.data.get("fsdp_config"), dict) else {"fsdp_config": {}}
-        values = accelerate_env.for_fsdp(data)
-        places = {key: Origin("file", file.place(*accelerate_env.key_of(key))) for key in values}
+        values = fsdp_config.for_fsdp(data)
+        places = {key: Origin("file", file.place(*fsdp_config.key_of(key))) for key in values}
         return None, _environment(values, places)
     request = sharded(filler, filler.resolved.job.max_nodes, world_size)
     if request is None:
@@ -101,7 +238,7 @@ def _sharded(
             origin = origin_of(filler, "sharding_strategy")
             variables = (Variable("FSDP_SHARDING_STRATEGY", (request.sharding_strategy,), origin),)
         return _file(filler, (make(request)[0] or "",), None), variables
-    values = accelerate_env.for_fsdp(accelerate_data(request))
+    values = fsdp_config.for_fsdp(accelerate_data(request))
     return None, _environment(values, {key: _of_key(filler, key) for key in values})
 
 
@@ -112,7 +249,7 @@ def _environment(values: dict[str, str], origins: dict[str, Origin]) -> tuple[Va
 def _of_key(filler: ValueFiller, variable: str) -> Origin:
     if variable == "ACCELERATE_USE_FSDP":
         return _origin(filler)
-    return origin_of(filler, ".".join(accelerate_env.key_of(variable)))
+    return origin_of(filler, ".".join(fsdp_config.key_of(variable)))
 
 
 def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None) -> tuple[Variable, ...]:
@@ -120,7 +257,7 @@ def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None)
     job = filler.resolved.job
     if job.strategy.reader != "accelerate":
         return ()
-    word, origin = accelerate_env.precision(job.precision), _precision(filler)
+    word, origin = fsdp_config.precision(job.precision), _precision(filler)
     if user_config is not None and user_config.format is not None:
         word, origin = user_config.format, Origin("file", user_config.located.place(user_config.format))
     mixed = Variable("ACCELERATE_MIXED_PRECISION", (word,), origin)

@@ -10,8 +10,8 @@ from hpc_launch.job.document import KeyPath
 from hpc_launch.job.origin import Origin, rule
 from hpc_launch.job.shell_text import RUNTIME
 from hpc_launch.job.trackers import Tracker
+from hpc_launch.plan.launch_plan import Variable
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.plan_parts import Variable
 from hpc_launch.sites.queues import Internet
 
 WANDB_HOST = "api.wandb.ai"

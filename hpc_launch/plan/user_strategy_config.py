@@ -11,11 +11,11 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.origin import Origin
 from hpc_launch.job.strategy import Strategy
-from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.plan_parts import Entry
+from hpc_launch.plan.launch_plan import Entry
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.strategies import deepspeed_check, fsdp_check
-from hpc_launch.plan.strategies.accelerate_env import precision
 from hpc_launch.plan.strategies.config_file import ConfigFile
+from hpc_launch.plan.strategies.fsdp_config import precision
 from hpc_launch.plan.strategy_files import leaves, shown
 
 _ZERO_MARKS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})

@@ -9,8 +9,8 @@ from pathlib import Path
 from hpc_launch.agent.check_host import writable
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.findings import Finding
-from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import job_size
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.preflight.host_checks import hosts_level
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.queue_checks import limits_level, option, reservations_level

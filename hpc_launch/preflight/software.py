@@ -11,10 +11,9 @@ from pathlib import Path
 
 from hpc_launch.images.script_imports import top_imports
 from hpc_launch.job.shell_text import plain
-from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.plan_parts import Prelude
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.try_setup import SetupResult, try_setup
 from hpc_launch.prepare.prepare import PreparedJob

@@ -18,8 +18,7 @@ from hpc_launch.base.python_command import WITHOUT_CURRENT_FOLDER
 from hpc_launch.images.probe import MARK, probe_code
 from hpc_launch.images.start_image import setting_lines, setup_lines
 from hpc_launch.job.shell_text import plain, quote
-from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.plan_parts import Prelude
+from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
 
 TIMEOUT_S = 90.0
 """Loading modules and starting Python from a cold file system."""

@@ -20,8 +20,8 @@ from hpc_launch.images.compatibility import Check
 from hpc_launch.images.image_record import ImageRecord
 from hpc_launch.images.pull_image import existing_record, file_name, pull, recorded, scheme
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
+from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.plan_parts import ContainerPlan
 from hpc_launch.prepare.image_lock import lock_image
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.profile import SiteProfile
@@ -89,8 +89,8 @@ def pull_for_site(
 
 def check_job_image(job_file: Path, site: str | None, sets: Sequence[str]) -> list[Check]:
     """Check the image of a job against what the job needs. Errors of the job itself count as failed checks."""
-    from hpc_launch.plan.fill_values import ValueFiller
     from hpc_launch.plan.job_size import job_size
+    from hpc_launch.plan.plan_draft import ValueFiller
     from hpc_launch.plan.site_context import condition_facts
     from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.sites.node_classes import overlay_fabric

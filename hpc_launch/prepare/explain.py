@@ -10,7 +10,7 @@ from hpc_launch.job.document import KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.origin import Origin
 from hpc_launch.job.shell_text import Text, Var, visible
-from hpc_launch.plan.plan_parts import SiteStep, Variable
+from hpc_launch.plan.launch_plan import SiteStep, Variable
 from hpc_launch.prepare.prepare import PreparedJob
 
 

@@ -12,8 +12,8 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.job.container import Container
 from hpc_launch.job.document import KeyPath
 from hpc_launch.plan.container_plan import FILES, check_architecture, runtime_and_image
-from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import job_size
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.sites.resolved import Resolved
 
 Report = Callable[[KeyPath, str, str, str, str], None]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.estimate.compare_layouts import ComparedLayout, Comparison, compare_layouts, recommended
-from hpc_launch.estimate.find_gpu import UnknownGpu, gpu_of_node_class
+from hpc_launch.estimate.gpu import UnknownGpu, gpu_of_node_class
 from hpc_launch.estimate.step_time import calibrated, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.job import JobSpec

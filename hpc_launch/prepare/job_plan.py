@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.estimate.find_gpu import KnownGpu
+from hpc_launch.estimate.gpu import KnownGpu
 from hpc_launch.estimate.step_time import StepTime, calibrated, step_time
 from hpc_launch.estimate.walltime import Walltime
 from hpc_launch.layouts.groups import RankGroups, rank_groups

@@ -19,9 +19,9 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.job_file import has_jobs, has_sweep
 from hpc_launch.plan.build_plan import build
-from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.prepare.detect_site import detect_site, is_elsewhere
 from hpc_launch.prepare.file_checks import check_files
 from hpc_launch.sites.load_layers import JobSources, Loaded, read_sources, resolve

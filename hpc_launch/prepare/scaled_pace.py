@@ -9,8 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.estimate.find_gpu import KnownGpu, gpu_of_node_class
-from hpc_launch.estimate.gpu import Gpu
+from hpc_launch.estimate.gpu import Gpu, KnownGpu, gpu_of_node_class
 from hpc_launch.estimate.step_time import step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.model.model_config import ModelConfig

@@ -7,8 +7,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from hpc_launch.job.units import format_time
+from hpc_launch.plan.driver_plan import SENTINEL_S
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.retry_plan import SENTINEL_S
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 
 

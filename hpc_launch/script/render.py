@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from hpc_launch import __version__
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.job.shell_text import Text, Var, quote
-from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.environment import GLOO_INTERFACES, NCCL_INTERFACES
+from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.network_variables import GLOO_INTERFACES, NCCL_INTERFACES
-from hpc_launch.plan.plan_parts import CopyPlan
 from hpc_launch.script.parts import MARKER, checks_programs, part_names, runtime_digest, static_part
 from hpc_launch.script.template_environment import template_environment
 

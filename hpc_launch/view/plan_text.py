@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_launch.estimate.find_gpu import KnownGpu
-from hpc_launch.estimate.memory_estimate import MemoryEstimate
+from hpc_launch.estimate.gpu import KnownGpu
+from hpc_launch.estimate.memory import MemoryEstimate
 from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.estimate.pipeline_stages import stage_layers
 from hpc_launch.estimate.walltime import Walltime

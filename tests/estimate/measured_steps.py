@@ -10,8 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.estimate.find_gpu import KnownGpu, find_gpu
-from hpc_launch.estimate.gpu import Gpu
+from hpc_launch.estimate.gpu import Gpu, KnownGpu, find_gpu
 from hpc_launch.estimate.step_time import StepTime, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.parallel import Parallel

@@ -13,8 +13,8 @@ from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.training_setup import Framework, TrainingSetup
 from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
-from hpc_launch.model.known_models import known_model
 from hpc_launch.model.model_config import Experts, ModelConfig
+from hpc_launch.model.read_model import known_model
 from tests.estimate.measured_steps import TORCHTITAN, gpu
 
 PAGE = Path(__file__).parents[2] / "docs" / "choosing-a-layout.md"

@@ -3,7 +3,7 @@
 import pytest
 
 from hpc_launch.base.findings import Place
-from hpc_launch.estimate.find_gpu import KnownGpu, UnknownGpu, find_gpu, gpu_of_node_class, published_gpus
+from hpc_launch.estimate.gpu import KnownGpu, UnknownGpu, find_gpu, gpu_of_node_class, published_gpus
 from hpc_launch.sites.read_profile import load_site_profile
 
 

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpc_launch.estimate.activations import kept
-from hpc_launch.estimate.buffers import buffers
-from hpc_launch.estimate.memory import memory, memory_by_stage
+from hpc_launch.estimate.memory import buffers, memory, memory_by_stage
 from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.estimate.model_states import model_states
 from hpc_launch.estimate.pipeline_stages import layers_in_flight, stages

@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hpc_launch.job.parallel import Parallel
-from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
+from hpc_launch.layouts.parallel_layout import (
+    ModelShape,
+    ParallelLayout,
+    even_parts,
+    megatron_parts,
+    split_for,
+    stage_units,
+    virtual_sizes,
+)
 from hpc_launch.layouts.parallel_rules import check
-from hpc_launch.layouts.pipeline_split import even_parts, megatron_parts, split_for, stage_units, virtual_sizes
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.model.known_models import known_model, known_names
 from hpc_launch.model.parameters import active_parameters, parameters
+from hpc_launch.model.read_model import known_model, known_names
 
 # Hugging Face shows the number of stored values of each repository beside its files (safetensors), where a tied output
 # layer may be stored twice; those here count it once.

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.model.known_models import known_model
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters
-from hpc_launch.model.read_model import model_from_file
+from hpc_launch.model.read_model import known_model, model_from_file
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

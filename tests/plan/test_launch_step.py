@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.plan.plan_parts import StepPlan
+from hpc_launch.plan.launch_plan import StepPlan
 from hpc_launch.prepare.prepare import prepare_job, validate_job
 
 SITE = """\

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpc_launch.plan.strategies.accelerate_env import for_fsdp, key_of
-from hpc_launch.plan.strategies.fsdp_config import Fsdp, accelerate_data, make
+from hpc_launch.plan.strategies.fsdp_config import Fsdp, accelerate_data, for_fsdp, key_of, make
 from tests.marks import prove
 
 pytestmark = pytest.mark.torch("accelerate")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.plan.strategies import config_file, deepspeed_check, fsdp_check
+from hpc_launch.plan.strategies.config_file import LibraryKeys, kinds_of
 from hpc_launch.plan.strategies.deepspeed_config import example
 from hpc_launch.plan.strategies.fsdp_config import Reader
-from hpc_launch.plan.strategies.key_check import LibraryKeys, kinds_of
 from tests.strategies.conftest import Config
 
 FSDP = ["version", "reshard_after_forward", "transformer_layer_cls_to_wrap", "min_num_params", "cpu_offload"]

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
-from hpc_launch.plan.strategies.config_file import parse_json
+from hpc_launch.plan.strategies.config_file import LibraryKeys, parse_json
 from hpc_launch.plan.strategies.deepspeed_check import check
 from hpc_launch.plan.strategies.deepspeed_config import DeepSpeed, example, make
-from hpc_launch.plan.strategies.key_check import LibraryKeys
 from tests.strategies.conftest import Config
 
 PLACES = BatchPlaces(Place("train"), Place("micro"), Place("steps"))

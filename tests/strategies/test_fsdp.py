@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.plan.strategies.config_file import parse_json, parse_yaml
+from hpc_launch.plan.strategies.config_file import LibraryKeys, parse_json, parse_yaml
 from hpc_launch.plan.strategies.fsdp_check import check
 from hpc_launch.plan.strategies.fsdp_config import Fsdp, make
-from hpc_launch.plan.strategies.key_check import LibraryKeys
 from tests.strategies.conftest import Config, ask
 
 EXAMPLE = """\

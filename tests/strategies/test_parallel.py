@@ -15,7 +15,7 @@ from hpc_launch.job.parallel import Parallel
 from hpc_launch.job.reader import read
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check, check_connections
-from hpc_launch.plan.strategies.megatron import flags
+from hpc_launch.plan.megatron_args import flags
 from tests.strategies.conftest import Config
 
 MODEL = ModelShape(num_layers=32, hidden_size=4096, heads=32, query_groups=8, seq_length=8192)

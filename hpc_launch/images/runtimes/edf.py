@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper
-from hpc_launch.plan.plan_parts import ContainerPlan
+from hpc_launch.plan.launch_plan import ContainerPlan
 
 
 def wrap(plan: ContainerPlan) -> CommandWrapper:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpc_launch.images.runtimes.wrap_command import FROM_THE_JOB, CommandWrapper, Line
 from hpc_launch.job.shell_text import Text, join_parts
-from hpc_launch.plan.plan_parts import ContainerPlan
+from hpc_launch.plan.launch_plan import ContainerPlan
 
 GPU: dict[str | None, tuple[str, ...]] = {
     "nvidia": ("--gpu",),

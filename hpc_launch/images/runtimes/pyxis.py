@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpc_launch.images.runtimes.podman import both_sides
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper
 from hpc_launch.job.shell_text import Part, Text, join_parts
-from hpc_launch.plan.plan_parts import ContainerPlan
+from hpc_launch.plan.launch_plan import ContainerPlan
 
 
 def wrap(plan: ContainerPlan) -> CommandWrapper:

@@ -7,7 +7,7 @@ from importlib import import_module
 from msgspec import Struct
 
 from hpc_launch.job.shell_text import Text
-from hpc_launch.plan.plan_parts import ContainerPlan
+from hpc_launch.plan.launch_plan import ContainerPlan
 
 Line = tuple[Text, ...]
 

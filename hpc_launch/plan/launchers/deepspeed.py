@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_only
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.plan_parts import ContainerPlan, StepPlan
 
 LOST_BY_PDSH = ("--bind_cores_to_rank", "--bind_core_list")
 """Options that DeepSpeed's PDSHRunner drops (deepspeed/launcher/multinode_runner.py, 0.19.8)."""

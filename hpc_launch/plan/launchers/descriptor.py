@@ -12,8 +12,8 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.launcher import LauncherName
 from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.plan_parts import ContainerPlan, StepPlan
 
 
 class LauncherPlan(Struct, frozen=True):

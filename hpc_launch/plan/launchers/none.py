@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_only
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.plan_parts import ContainerPlan, StepPlan
 
 
 def _own_step(draft: PlanDraft, _: JobSize, container: ContainerPlan | None) -> StepPlan:

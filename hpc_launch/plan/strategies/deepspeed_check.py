@@ -10,9 +10,8 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
-from hpc_launch.plan.strategies.config_file import ConfigFile
+from hpc_launch.plan.strategies.config_file import ConfigFile, Kind, LibraryKeys, check_kinds, check_names, kinds_of
 from hpc_launch.plan.strategies.deepspeed_config import example
-from hpc_launch.plan.strategies.key_check import Kind, LibraryKeys, check_kinds, check_names, kinds_of
 
 _ZERO = "zero_optimization"
 _SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")

@@ -9,9 +9,8 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.reader_messages import nearest
-from hpc_launch.plan.strategies.config_file import ConfigFile
+from hpc_launch.plan.strategies.config_file import ConfigFile, Kind, LibraryKeys, check_names, fits, kinds_of
 from hpc_launch.plan.strategies.fsdp_config import Fsdp, Reader, accelerate_data, trainer_data
-from hpc_launch.plan.strategies.key_check import Kind, LibraryKeys, check_names, fits, kinds_of
 
 # What Accelerate and the Trainer do not tell about their keys, without the prefix `fsdp_`: Accelerate adds it, the
 # Trainer strips it. After accelerate 1.15.0 (commands/launch.py, utils/dataclasses.py) and transformers 5.23.0

@@ -17,7 +17,7 @@ import msgspec
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.plan.strategies.key_check import LibraryKeys
+from hpc_launch.plan.strategies.config_file import LibraryKeys
 
 Library = Literal["deepspeed", "accelerate", "transformers"]
 

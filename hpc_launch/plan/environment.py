@@ -1,0 +1,233 @@
+"""The environment of the training: software to set up, the variables in order, and the names that they may have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.origin import rule
+from hpc_launch.job.secret_names import SECRET_NAME
+from hpc_launch.job.shell_text import RUNTIME
+from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import LaunchPlan, Prelude, Variable, WatchPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
+from hpc_launch.plan.tracker_environment import tracker_variables
+from hpc_launch.sites.conditions import ConditionFacts
+from hpc_launch.sites.node_classes import overlay_fabric
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+SCRIPT_VARIABLES = frozenset(
+    "above address agent answer answers archive asked at attempt_dir bad_for beat before began below body checker "
+    "checkpoint checkpoint_step checkpoints child clock code copier copies copy count cpus database devices driven "
+    "end end_time ended ended_badly ended_by endpoint enter environment exe exit_code failed family fewest file "
+    "finished first first_folder first_step first_umask folder folders follower found from head helpers here "
+    "hold_dir holder host hostfile hosts how input inside interfaces interrupted is_host its job_addresses job_body "
+    "job_by_hand job_check job_checkpoint_latest job_checkpoint_names job_checkpoint_steps job_code job_copies "
+    "job_cpus_per_task job_devices job_each_process job_environ job_fewest_nodes job_first_ranks job_gpu_variables "
+    "job_hosts job_id job_image_prefix job_image_variables job_interfaces job_lease job_node_rank job_nodes "
+    "job_notify job_own_checkpoints job_phases job_processes job_processes_per_node job_secrets job_slots "
+    "job_spare_hosts job_spares job_stage job_step job_tasks_per_node job_time_limit job_umask job_variable job_warn "
+    "job_watch job_workdir judge known left line lock logs lost lost_nodes mark mask messages more name names needed "
+    "newest next node node_code node_functions nodes note notes notifier notify_address now number of on_hosts only "
+    "others over own owner parent path pause phase pid pids place probes processes program program_paths python rank "
+    "reached reasons restart resumed reused root run_dir saved size skip spare_holder stage_agent stage_count "
+    "stage_from stage_key stage_log stage_python stage_store stage_which staged started started_logs starter starts "
+    "stat step step_inside steps successor told tries value waited warned warned_by where word words".split()
+)
+"""Variables of slurm_templates/. Bash evaluates some of them as arithmetic expressions, in which `a[$(command)]` runs
+the command; all others would be overwritten."""
+
+
+def check_variable_names(draft: PlanDraft, plan: LaunchPlan) -> None:
+    """HL204 for each variable of the plan, from whatever file, that the script cannot set."""
+    for variable in _variables(plan):
+        if not NAME.match(variable.name):
+            message, hint = f"`{variable.name}` is not a valid variable name", "use letters, digits and `_`"
+        elif variable.name in SCRIPT_VARIABLES:
+            message, hint = f"`{variable.name}` is a variable of the job script", "use another name"
+        else:
+            continue
+        draft.fault_at(FindingCode.RESERVED_VARIABLE, message, variable.origin.place, hint)
+
+
+def _variables(plan: LaunchPlan) -> Iterator[Variable]:
+    around = plan.around
+    yield from (*plan.variables, *plan.continuation.resume_variables, *around.rank_variables)
+    for step in (*around.steps, *around.on_nodes, *around.inside, *around.node_steps):
+        if step.variable is not None:
+            yield step.variable
+
+
+NCCL_INTERFACES, GLOO_INTERFACES = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+
+
+def interface_variables(filler: ValueFiller) -> Iterator[Variable]:
+    """Variables from `network.interface` of the profile: full names of interfaces."""
+    resolved = filler.resolved
+    if resolved.site.network.interface and resolved.site.scheduler.type != "local":
+        names, origin = ",".join(resolved.site.network.interface), resolved.site_origin("network", "interface")
+        # Without `=` NCCL takes each name for a prefix (NCCL user guide, NCCL_SOCKET_IFNAME).
+        yield Variable(NCCL_INTERFACES, (f"={names}",), origin)
+        yield Variable(GLOO_INTERFACES, (names,), origin)
+
+
+def fabric_variables(filler: ValueFiller, size: JobSize, about: ConditionFacts) -> Iterator[Variable]:
+    """Variables from `fabric:` of the profile or of its node class."""
+    fabric, own = overlay_fabric(filler.resolved.site.fabric, size.node_class.fabric)
+    inside = about.runtime is not None
+    topology = "topology_inside" if inside and fabric.topology_inside else "topology"
+    for key, name in (
+        ("nccl_interfaces", NCCL_INTERFACES),
+        ("gloo_interfaces", GLOO_INTERFACES),
+        ("family", "NCCL_SOCKET_FAMILY"),
+        ("hca", "NCCL_IB_HCA"),
+        ("net", "NCCL_NET"),
+        ("plugin", "NCCL_NET_PLUGIN"),
+        (topology, "NCCL_TOPO_FILE"),
+    ):
+        value = getattr(fabric, key)
+        if value is None:
+            continue
+        path: KeyPath = ("node_classes", size.queue.node_class, "fabric", key) if key in own else ("fabric", key)
+        text = ",".join(value) if isinstance(value, list) else value
+        yield Variable(name, filler.site_text(text, path), filler.resolved.site_origin(*path))
+
+
+_ATTEMPT = RUNTIME["attempt.dir"]
+
+
+def watch(job: JobSpec) -> WatchPlan | None:
+    """The watcher's settings; None if the job turns it off, or if the launcher's processes cannot be watched."""
+    if not job.hang.watch or not descriptor(job.launcher.name).watched:
+        return None
+    hang = job.hang
+    return WatchPlan(hang.after or 0, hang.busy_after or 0, hang.sample_every, hang.phases)
+
+
+def debug_variables(gpus: bool) -> list[Variable]:
+    """Variables that have no cost until something goes wrong.
+
+    Python prints the stacks of all threads at a fatal signal (faulthandler); PyTorch keeps the last collectives of NCCL
+    and writes them at a timeout or when the watcher asks (torch/csrc/distributed/c10d/FlightRecorder.hpp; the buffer's
+    name changed in 2.5, and older releases ignore the newer one).
+    """
+    result = [Variable("PYTHONFAULTHANDLER", ("1",), rule("stacks of all threads at a fatal signal"))]
+    if gpus:
+        kept = rule("NCCL's last collectives, at a timeout")
+        result += [
+            Variable("TORCH_NCCL_TRACE_BUFFER_SIZE", ("2000",), kept),
+            Variable("TORCH_NCCL_DUMP_ON_TIMEOUT", ("1",), kept),
+            Variable("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", (_ATTEMPT, "/agent/nccl-rank-"), kept),
+            Variable("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", (_ATTEMPT, "/agent/nccl-ask-"), kept),
+        ]
+    return result
+
+
+_SET_BY_LAUNCHERS = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT "
+    "TORCHELASTIC_ERROR_FILE TORCHELASTIC_RUN_ID BASH_ENV ENV".split()
+)
+
+
+def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
+    """Source files, modules, conda, venv, always in this order."""
+    env, resolved = filler.resolved.job.environment, filler.resolved
+    steps: list[Prelude] = []
+    path: KeyPath
+    for index, name in enumerate(env.source):
+        path = ("environment", "source", index)
+        steps.append(Prelude("source", (filler.file(name, path),), resolved.origin(*path)))
+    steps += module_steps(filler, env.modules, ("environment", "modules"))
+    if env.conda is not None:
+        path = ("environment", "conda")
+        steps.append(Prelude("conda", (filler.static(env.conda, path),), resolved.origin(*path)))
+    if env.venv is not None:
+        path = ("environment", "venv")
+        steps.append(Prelude("venv", (filler.file(env.venv, path),), resolved.origin(*path)))
+    return tuple(steps)
+
+
+def module_steps(filler: ValueFiller, names: Sequence[str], key: KeyPath) -> Iterator[Prelude]:
+    """The modules that the job loads by this key."""
+    for at, name in enumerate(names):
+        path = (*key, at)
+        if name.startswith("-"):
+            message, hint = f"`{name}` is not a module name", "list the modules to load, by name"
+            filler.fault(FindingCode.INVALID_MODULE, message, path, hint)
+        yield Prelude("module", (filler.static(name, path),), filler.resolved.origin(*path))
+
+
+def variables(
+    filler: ValueFiller, size: JobSize, strategy: Sequence[Variable] = (), of_site: Sequence[Variable] = ()
+) -> tuple[Variable, ...]:
+    """Variables of hpc-launch, the strategy, the site profile and the job, in this order; later ones win."""
+    job, resolved = filler.resolved.job, filler.resolved
+    result = [Variable("PYTHONUNBUFFERED", ("1",), rule("a line of the log appears when it is printed"))]
+    result += debug_variables(bool(size.gpus_per_node))
+    if job.strategy.name != "none":
+        result.append(Variable("HPC_LAUNCH_STRATEGY", (job.strategy.name,), resolved.origin("strategy", "name")))
+    if job.precision is not None:
+        result.append(Variable("HPC_LAUNCH_PRECISION", (job.precision,), resolved.origin("precision")))
+    if job.container is not None:
+        leak = rule("packages in the home are not the image's")
+        result.append(Variable("PYTHONNOUSERSITE", ("1",), leak))
+    threads = _threads(size)
+    if threads is not None:
+        result.append(Variable("OMP_NUM_THREADS", (str(threads),), rule("cores of a node / processes on it")))
+    if descriptor(job.launcher.name).prefixes_ranks:
+        # In all releases since 2.0 (torch/distributed/elastic/multiprocessing/api.py).
+        prefix = ("[rank${rank}]: ",)
+        result.append(Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", prefix, rule("names the rank of each line")))
+    result = _latest([*result, *strategy, *tracker_variables(filler), *of_site])
+    result.extend(interface_variables(filler))
+    for name, value in job.env.items():
+        path: KeyPath = ("env", name)
+        if not check_variable_name(filler, name, path):
+            continue
+        if SECRET_NAME.search(name) and isinstance(value, str) and value:
+            message = f"`{name}` looks like a secret and would stand in the script"
+            filler.fault(
+                FindingCode.SECRET_IN_ENV, message, path, f"list it: `secrets: [{name}]`, and set it in your shell"
+            )
+            continue
+        text = None if value is None else filler.text(value, path)
+        result.append(Variable(name, text, resolved.origin(*path)))
+    return tuple(_latest(result))
+
+
+def _latest(variables: Sequence[Variable]) -> list[Variable]:
+    """Those that no later one replaces."""
+    replaced: set[str] = set()
+    kept: list[Variable] = []
+    for variable in reversed(variables):
+        if variable.name not in replaced:
+            kept.append(variable)
+            if not variable.before:
+                replaced.add(variable.name)
+    return kept[::-1]
+
+
+def check_variable_name(filler: ValueFiller, name: str, path: KeyPath) -> bool:
+    """Whether a job may set the variable `name`; a finding where it may not."""
+    if not NAME.match(name):
+        filler.fault(
+            FindingCode.RESERVED_VARIABLE, f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`"
+        )
+        return False
+    if name in _SET_BY_LAUNCHERS or name.startswith(("SLURM_", "SBATCH_", "HPC_LAUNCH_")):
+        filler.fault(
+            FindingCode.RESERVED_VARIABLE, f"`{name}` is set by the launcher or the scheduler", path, "leave it out"
+        )
+        return False
+    return True
+
+
+def _threads(size: JobSize) -> int | None:
+    if size.cpus_per_node is None:
+        return None
+    return max(size.cpus_per_node // size.node_class.threads_per_core // size.processes_per_node, 1)
