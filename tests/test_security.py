@@ -385,23 +385,10 @@ def test_the_name_of_a_secret_is_a_name(name: str, plan: Plan) -> None:
     assert {one.code for one in found} == {"HL013"}
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        "parameters: {x: {pattern: 'z?.{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!', default: 'TEXT'}}",
-        "account: {pattern: 'z?.{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!'}\ndefaults: {account: TEXT}",
-    ],
-)
-def test_a_slow_pattern_of_a_profile_does_not_stop_a_command(keys: str, plan: Plan) -> None:
+def test_a_slow_pattern_of_a_profile_does_not_stop_a_command(plan: Plan) -> None:
     begun = time.process_time()
-    assert refused(plan, keys.replace("TEXT", "z" * 1000))
-    assert time.process_time() - begun < 10
-
-
-def test_many_slow_patterns_of_a_profile_take_no_longer_than_one(plan: Plan) -> None:
-    many = ", ".join(f"x{number}: {{pattern: '.*z.*z.*z!', default: '{'z' * 9000}'}}" for number in range(12))
-    begun = time.process_time()
-    assert refused(plan, f"parameters: {{{many}}}")
+    keys = "account: {pattern: 'z?.{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!'}"
+    assert "HL313" not in {one.code for one in refused(plan, keys, job=f"account: {'z' * 1000}\n")}
     assert time.process_time() - begun < 10
 
 
@@ -414,15 +401,6 @@ def test_placeholders_without_an_end_take_no_time(plan: Plan, key: str) -> None:
     with suppress(Refused):
         plan(f"{key.partition('.')[0]}: {keys}")
     assert time.process_time() - begun < 10
-
-
-@pytest.mark.timeout(60, method="thread")
-def test_paths_that_refer_to_each_other_twice_take_no_time(plan: Plan) -> None:
-    down = ", ".join(f"p{n}: '${{paths.p{n + 1}}}${{paths.p{n + 1}}}'" for n in range(40))
-    up = ", ".join(f"q{n + 1}: '${{paths.q{n}}}${{paths.q{n}}}'" for n in range(40))
-    for paths in (f"{down}, p40: /x", f"q0: /x, {up}"):
-        with suppress(Refused):
-            plan("", site=f"{SITE}\npaths: {{{paths}}}\n")
 
 
 def test_a_profile_of_very_many_files_is_refused(plan: Plan, team: Path) -> None:

@@ -21,7 +21,7 @@ from hpc_launch.site_tools.list_profiles import profile_file
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.read_profile import read_site
-from hpc_launch.sites.search_path import BASES, ENDING, search_path
+from hpc_launch.sites.search_path import BASES, ENDING, search_folders
 
 MAX_AGE_DAYS = {
     "node_classes": 1095,
@@ -161,13 +161,11 @@ def check(path: Path, *, update_golden: bool, today: dt.date | None = None) -> l
     day = today or dt.datetime.now(dt.timezone.utc).date()
     findings = [*missing_sources(document), *outdated_facts(document, day), *personal_settings(document, path.stem)]
     profile_findings: list[Finding] = []
-    folders = [folder for _, folder in search_path()]
     kind = document.data.get("kind", "system")
     if kind == "base":
-        merge_layers(chain(path, profile_findings, own=True, folders=folders), None, profile_findings)
+        merge_layers(chain(path, profile_findings, review=True), None, profile_findings)
     else:
-        read_site(path, None, profile_findings, own=True, folders=folders, examples=True)
-    profile_findings = [fault for fault in profile_findings if fault.code != FindingCode.UNTRUSTED_CODE]
+        read_site(path, None, profile_findings, own=True, review=True)
     findings += [fault for fault in profile_findings if fault not in findings]
     if kind != "base" and not errors(profile_findings):
         findings += _golden(path, update=update_golden)
@@ -185,7 +183,7 @@ def _golden(profile: Path, *, update: bool) -> list[Finding]:
         return []
     jobs = sorted(path for path in folder.glob(f"*{ENDING}") if path.name != "user.yaml")
     user_file = folder / "user.yaml"
-    folders = [folder for _, folder in search_path()][:-1]
+    folders = search_folders()[:-1]
     findings: list[Finding] = []
     for golden_script in golden_scripts(profile, jobs, user_file if os.path.isfile(user_file) else None, folders):
         golden = folder / profile.stem / f"{golden_script.job}.sh"

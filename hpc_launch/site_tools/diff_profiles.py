@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.merge import Merged
@@ -23,7 +22,7 @@ from hpc_launch.site_tools.golden_jobs import GoldenScript, golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file, values_with_origin
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.search_path import Team, find_team, search_path
+from hpc_launch.sites.search_path import Team, find_team, search_folders
 
 _STRUCTURAL_KEYS = frozenset({"extends", "recorded", "kind", "parameters"})
 """Keys that define how a profile is composed."""
@@ -65,8 +64,7 @@ class Side(Struct, frozen=True):
 def compare(one: str, other: str) -> list[Difference]:
     """Compare two profiles by name or file. Raises Refused if one is invalid."""
     files = profile_file(one), profile_file(other)
-    folders = [folder for _, folder in search_path()]
-    sides = [_side(file, folders, by_name=True) for file in files]
+    sides = [_side(file, search_folders()) for file in files]
     return _non_empty([_difference(f"{one} → {other}", *sides)])
 
 
@@ -117,10 +115,10 @@ def _compare_folders(old: Path, new: Path, layers: list[Path]) -> Iterator[Diffe
             yield Difference(Path(name).stem, [], {}, str(refused.findings[0]))
 
 
-def _side(path: Path, folders: list[Path], *, with_overlay: bool = True, by_name: bool = False) -> Side:
+def _side(path: Path, folders: list[Path], *, with_overlay: bool = True) -> Side:
     findings: list[Finding] = []
-    layers = chain(path, findings, own=by_name, folders=folders)
-    if not layers or errors(_readable(findings)):
+    layers = chain(path, findings, review=True, folders=folders)
+    if not layers or errors(findings):
         raise Refused(findings)
     merged = merge_layers(layers, None, findings)
     origins = {line.key: str(line.origin) for line in values_with_origin(layers, merged)}
@@ -132,11 +130,6 @@ def _side(path: Path, folders: list[Path], *, with_overlay: bool = True, by_name
     )
     faults = {one.job: str(one.findings[0]) for one in golden if one.script is None}
     return Side(_values(merged), origins, _scripts(golden), faults)
-
-
-def _readable(findings: list[Finding]) -> list[Finding]:
-    """Without values that require trust, which do not prevent a comparison."""
-    return [finding for finding in findings if finding.code != FindingCode.UNTRUSTED_CODE]
 
 
 def _is_base(merged: Merged) -> bool:

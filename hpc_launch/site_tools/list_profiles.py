@@ -14,8 +14,7 @@ from hpc_launch.job.merge import Merged
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.prepare.explain import ExplainedValue, values
 from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
-from hpc_launch.sites.provenance import provenance
-from hpc_launch.sites.read_profile import recorded
+from hpc_launch.sites.read_profile import provenance_of, recorded
 from hpc_launch.sites.search_path import BASES, ENDING, find_profile, is_file_name, profile_files, search_path
 
 BROKEN = "broken"
@@ -105,7 +104,7 @@ def profile_details(name: str) -> ProfileDetails:
 
 def values_with_origin(layers: list[SiteLayer], merged: Merged) -> list[ExplainedValue]:
     """Each value with its file and line, and a note on its source."""
-    sources = {place.file: provenance(item.document) for item in layers if (place := item.document.places.get(()))}
+    sources = provenance_of(layers)
     lines = []
     for path, line in values("site", merged):
         place = line.origin.place

@@ -21,7 +21,7 @@ from hpc_launch.job.reader import check
 from hpc_launch.job.short_forms import long_form
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.search_path import BASES, ENDING, pinned_parents, search_path
+from hpc_launch.sites.search_path import BASES, ENDING, pinned_parents, search_folders
 from hpc_launch.sites.trust import is_trusted, untrusted_keys
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
@@ -58,16 +58,21 @@ class SiteLayer(Struct, frozen=True):
 
 
 def chain(
-    path: Path, findings: list[Finding], *, own: bool = False, folders: Sequence[Path] | None = None
+    path: Path,
+    findings: list[Finding],
+    *,
+    own: bool = False,
+    review: bool = False,
+    folders: Sequence[Path] | None = None,
 ) -> list[SiteLayer]:
     """All files of a profile, lowest first: the profiles it extends in order, each after its own parents, then the
     profile itself.
 
     A file that is reached twice counts once, at its first position. `own`: the first file is trusted,
-    because the user named that very file. `folders` replaces the search path for parents. HL307 cycle, HL308 not found,
-    HL309 invalid name.
+    because the user named that very file. `review`: all files are, because nothing is run. `folders` replaces the
+    search path for parents. HL307 cycle, HL308 not found, HL309 invalid name.
     """
-    builder = _ChainBuilder(findings, os.path.realpath(path) if own else None, folders)
+    builder = _ChainBuilder(findings, os.path.realpath(path) if own else None, folders, review=review)
     builder.enter(path, None, ())
     return list(builder.layers.values())
 
@@ -75,8 +80,11 @@ def chain(
 class _ChainBuilder:
     """Collects a profile and everything that it extends."""
 
-    def __init__(self, findings: list[Finding], own: str | None, folders: Sequence[Path] | None) -> None:
+    def __init__(
+        self, findings: list[Finding], own: str | None, folders: Sequence[Path] | None, *, review: bool
+    ) -> None:
         self.findings = findings
+        self.review = review
         self.own = own
         self.folders = folders
         self.layers: dict[str, SiteLayer] = {}
@@ -108,7 +116,8 @@ class _ChainBuilder:
             parent_file = self.parent(parent, path, document.places.get(at))
             if parent_file is not None:
                 self.enter(parent_file, document.places.get(at), (*above, real))
-        self.layers[real] = SiteLayer(path, document, real == self.own or is_trusted(path, document))
+        trusted = self.review or real == self.own or is_trusted(path, document)
+        self.layers[real] = SiteLayer(path, document, trusted)
 
     def parent(self, name: Any, child: Path, place: Place | None) -> Path | None:
         """The file that `name` in `extends` refers to, or None with a finding."""
@@ -141,7 +150,7 @@ def find_parent(name: str, child: Path, folders: Sequence[Path] | None) -> Path 
     copies that were pinned with it before the current ones.
     """
     folder_of_child = child.parent
-    path = [folder for _, folder in search_path()] if folders is None else list(folders)
+    path = search_folders() if folders is None else list(folders)
     pinned = pinned_parents(child)
     if name != child.stem:
         own_folders = [folder_of_child, folder_of_child.parent] if folder_of_child.name == BASES else [folder_of_child]

@@ -27,9 +27,9 @@ from hpc_launch.sites.detect_profile import Detection
 from hpc_launch.sites.layers import sublayer
 from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.read_profile import Site, read_site, read_user_overlay
+from hpc_launch.sites.read_profile import Site, read_named_site, read_site, read_user_overlay
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
+from hpc_launch.sites.search_path import is_file_name, search_folders
 from hpc_launch.sites.this_machine import interpolation_names
 
 
@@ -99,9 +99,7 @@ class JobSources(Struct, frozen=True):
     job_file: Path
     document: Document
     layers: tuple[Layer, ...]
-    """Those of the user's overlay and of the job file, which `findings` covers."""
-    expanded: tuple[Layer, ...]
-    """The same in their long form."""
+    """Those of the user's overlay and of the job file, in their long form unless `findings` has errors."""
     site_name: tuple[str, Place | None] | None
     detected: Detection | None
     site: Site | None
@@ -147,7 +145,9 @@ def read_sources(
     `document`: the job file, where it was read already.
     """
     findings: list[Finding] = []
-    document = document or _read_document(job_file, findings)
+    if document is None:
+        document, faults = read_job(job_file)
+        findings += faults
     if document is None:
         override_layer(sets, findings)
         raise Refused(findings)
@@ -159,8 +159,8 @@ def read_sources(
     layers = (*of_user, as_layer("job", document, findings))
     for layer in layers:  # report errors where they occur, even if a later layer overrides the value
         findings += check(layer, JobSpec)
-    expanded = () if errors(findings) else tuple(map(_expand, layers))
-    return JobSources(job_file, document, layers, expanded, site_name, detected, site_data, tuple(findings))
+    layers = layers if errors(findings) else tuple(map(_expand, layers))
+    return JobSources(job_file, document, layers, site_name, detected, site_data, tuple(findings))
 
 
 def resolve(
@@ -182,7 +182,7 @@ def resolve(
         findings += check(layer, JobSpec)
     if errors(findings) or profile is None or site_data is None:
         raise Refused(findings)
-    merged = merge([*map(_expand, of_site), *sources.expanded, _expand(override)])
+    merged = merge([*map(_expand, of_site), *sources.layers, _expand(override)])
     job, faults = read(merged, JobSpec)
     findings += [fault for fault in faults if fault not in findings]
     if job is None:
@@ -231,12 +231,6 @@ def resolve(
     return Loaded(resolved, document.text, site_data.text, reason)
 
 
-def _read_document(path: Path, findings: list[Finding]) -> Document | None:
-    document, faults = read_job(path)
-    findings += faults
-    return document
-
-
 def _expand(layer: Layer) -> Layer:
     expanded = long_form(layer, JobSpec)
     places, key_places, written = expanded.places, expanded.key_places, expanded.written
@@ -276,25 +270,21 @@ def _site(  # noqa: PLR0917 - sources of the name and search folders
     project: Path,
 ) -> Site | None:
     """The specified profile, or the detected one."""
-    if site_name is None and detected is not None and detected.chosen is None and detected.unreachable is not None:
+    if site_name is not None:
+        try:
+            return read_named_site(*site_name, project, overlay, findings)
+        except Refused as refused:
+            findings += refused.findings
+            return None
+    if detected is not None and detected.chosen is not None:
+        return read_site(detected.chosen.path, overlay, findings, folders=search_folders(project))
+    if detected is not None and detected.unreachable is not None:
         raise Unreachable(detected.message, detected.hint)
-    if site_name is None and (detected is None or detected.chosen is None):
-        flag = "`--site NAME` (`--site local` for this machine)"
-        hint = detected.hint if detected else f"use {flag}, set `site:` in the job file, or set HPC_LAUNCH_SITE"
-        message = detected.message if detected else "no site specified"
-        findings.append(Finding(FindingCode.SITE_NOT_DETECTED, message, job.places.get(()), hint))
-        return None
-    folders = [folder for _, folder in search_path(project)]
-    if site_name is None:
-        path = detected.chosen.path if detected and detected.chosen else project
-        return read_site(path, overlay, findings, folders=folders)
-    name, place = site_name
-    try:
-        path = find_profile(name, place, project)
-    except Refused as refused:
-        findings += refused.findings
-        return None
-    return read_site(path, overlay, findings, asked_at=place, own=is_file_name(name), folders=folders)
+    flag = "`--site NAME` (`--site local` for this machine)"
+    hint = detected.hint if detected else f"use {flag}, set `site:` in the job file, or set HPC_LAUNCH_SITE"
+    message = detected.message if detected else "no site specified"
+    findings.append(Finding(FindingCode.SITE_NOT_DETECTED, message, job.places.get(()), hint))
+    return None
 
 
 def _apply_queue(profile: SiteProfile, job: JobSpec) -> SiteProfile:

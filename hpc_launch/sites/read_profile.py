@@ -29,7 +29,7 @@ from hpc_launch.sites.layers import SiteLayer, chain, merge_layers, sublayer
 from hpc_launch.sites.profile import Overlay, SiteProfile
 from hpc_launch.sites.profile_checks import check_profile, find_tokens
 from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
-from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
+from hpc_launch.sites.search_path import find_profile, is_file_name, search_folders
 
 _PARAMETER = re.compile(r"\$\$\{|\$\{param\.([^}]*)\}")
 
@@ -53,16 +53,16 @@ def read_site(
     asked_at: Place | None = None,
     own: bool = False,
     folders: Sequence[Path] | None = None,
-    examples: bool = False,
+    review: bool = False,
 ) -> Site | None:
     """Read the profile in a file with everything it extends. None if there are errors.
 
     `overlay` is the user's `user.yaml`, whose `profiles:` has keys for profiles by name. `own` means that the user
-    named this very file. `folders` replaces the search path for parents. With `examples`, the parameters of a template
-    default to their examples.
+    named this very file. `folders` replaces the search path for parents. `review`: all files count as trusted, and the
+    parameters of a template default to their examples.
     """
     chain_findings: list[Finding] = []
-    layers = chain(path, chain_findings, own=own, folders=folders)
+    layers = chain(path, chain_findings, own=own, review=review, folders=folders)
     findings += chain_findings
     if errors(chain_findings) or not layers:
         return None
@@ -78,9 +78,12 @@ def read_site(
     user = None if is_record or keys is None or not keys.data else keys
     faults: list[Finding] = []
     merged = merge_layers(layers, user, faults)
+    if any(fault.code == FindingCode.UNTRUSTED_CODE for fault in faults):
+        findings += faults
+        return None
     if not is_record:
         merged.data.pop("recorded", None)
-    fill(merged, faults, examples=examples)
+    fill(merged, faults, examples=review)
     profile, type_faults = read(merged, SiteProfile)
     if any(fault.code == FindingCode.INVALID_PARAMETER for fault in faults):
         type_faults = [fault for fault in type_faults if "${param." not in fault.message]
@@ -93,14 +96,15 @@ def read_site(
     findings += faults
     if profile is None or errors(faults):
         return None
-    sources = {place.file: provenance(layer.document) for layer in layers if (place := _place(layer))}
+    sources = provenance_of(layers)
     single_layer = len(layers) == 1 and user is None
     names = (*(layer.name for layer in layers), *(["user"] if user is not None else []))
     return Site(profile, merged, sources, last.text if single_layer else recorded(merged), names)
 
 
-def _place(layer: SiteLayer) -> Place | None:
-    return layer.document.places.get(())
+def provenance_of(layers: Sequence[SiteLayer]) -> dict[str, Provenance]:
+    """The sources that each file names."""
+    return {place.file: provenance(one.document) for one in layers if (place := one.document.places.get(()))}
 
 
 class _Parameters:
@@ -255,9 +259,16 @@ def load_site_profile(name: str, asked_at: Place, project: Path | None = None) -
     """
     findings: list[Finding] = []
     overlay = read_user_overlay(findings)
-    path = find_profile(name, asked_at, project)
-    folders = [folder for _, folder in search_path(project)]
-    found = read_site(path, overlay, findings, asked_at=asked_at, own=is_file_name(name), folders=folders)
+    found = read_named_site(name, asked_at, project, overlay, findings)
     if found is None or errors(findings):
         raise Refused(findings)
     return found.profile
+
+
+def read_named_site(
+    name: str, asked_at: Place | None, project: Path | None, overlay: Document | None, findings: list[Finding]
+) -> Site | None:
+    """Read a site's profile by name or file, as `read_site`. Raises Refused if there is none."""
+    path = find_profile(name, asked_at, project)
+    folders = search_folders(project)
+    return read_site(path, overlay, findings, asked_at=asked_at, own=is_file_name(name), folders=folders)

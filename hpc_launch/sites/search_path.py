@@ -130,6 +130,11 @@ def search_path(project: Path | None = None) -> Iterator[tuple[str, Path]]:
     yield "shipped", shipped("site_configs")
 
 
+def search_folders(project: Path | None = None) -> list[Path]:
+    """The folders of the search path."""
+    return [folder for _, folder in search_path(project)]
+
+
 def project_folder(start: Path | None = None) -> Iterator[tuple[str, Path]]:
     """`.hpc-launch/sites` in `start` or a parent folder, up to the root of the git repository.
 
