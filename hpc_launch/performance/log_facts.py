@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from hpc_launch.diagnose.diagnosis import Quote
 
-Kind = Literal[
+LineKind = Literal[
     "socket", "no_ib", "shm", "p2p", "nvlink", "p2p_off",
     "ddp_bucket", "ddp_total", "zero_bucket", "workers", "few_workers",
 ]  # fmt: skip
@@ -24,7 +24,7 @@ Kind = Literal[
 class LogFact(Struct, frozen=True):
     """The first line of its kind in a log; `value` is the number in it, in the unit given in `RULES`."""
 
-    kind: Kind
+    kind: LineKind
     quote: Quote
     node: str | None = None
     rank: int | None = None
@@ -32,7 +32,7 @@ class LogFact(Struct, frozen=True):
 
 
 # Kind, keywords of which the line must contain one (a cheap pre-filter), pattern.
-RULES: tuple[tuple[Kind, str, re.Pattern[str]], ...] = (
+RULES: tuple[tuple[LineKind, str, re.Pattern[str]], ...] = (
     (
         "socket",
         "network Socket|NET/Socket|rovider is",

@@ -7,8 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from hpc_launch.diagnose.diagnosis import Quote
-from hpc_launch.performance.log_facts import Kind as LineKind
-from hpc_launch.performance.log_facts import LogFact
+from hpc_launch.performance.log_facts import LineKind, LogFact
 
 RemarkKind = Literal[
     "nvlink_unused", "plain_sockets", "node_behind", "small_buckets", "loader_starved", "gpus_idle", "clocks_throttled"

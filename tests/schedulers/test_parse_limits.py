@@ -24,7 +24,7 @@ def test_the_association_of_each_cluster_and_partition() -> None:
         ("testcluster", "debug"),
         ("othercluster", ""),
     ]
-    found = set(parse_limits.limits("account ml", rows[0], {"jobs": 2, "submitted": 5}))
+    found = set(parse_limits.limits_in("account ml", rows[0], {"jobs": 2, "submitted": 5}))
     assert found == {
         Limit("account ml", "MaxWall", "job", "wall", 86400),
         Limit("account ml", "MaxTRES", "job", "cpu", 256),
@@ -39,12 +39,12 @@ def test_the_association_of_each_cluster_and_partition() -> None:
 def test_the_limits_of_a_qos() -> None:
     rows = {row["name"]: row for row in parse_limits.rows(section("sacctmgr qos"), parse_limits.QOS)}
     assert set(rows) == {"normal", "gpu-long", "endless"}
-    found = {(one.name, one.resource): one for one in parse_limits.limits("QOS gpu-long", rows["gpu-long"], {})}
+    found = {(one.name, one.resource): one for one in parse_limits.limits_in("QOS gpu-long", rows["gpu-long"], {})}
     assert found["MinTRES", "gres/gpu"].least
     assert found["MaxTRESPU", "gres/gpu"].scope == "user"
     assert found["GrpTRES", "gres/gpu"].amount == 128
     assert found["MaxJobsPU", "jobs"].used is None
-    assert not list(parse_limits.limits("QOS endless", rows["endless"], {}))
+    assert not list(parse_limits.limits_in("QOS endless", rows["endless"], {}))
 
 
 def test_the_first_limit_of_a_kind_is_in_force() -> None:
@@ -55,20 +55,20 @@ def test_the_first_limit_of_a_kind_is_in_force() -> None:
 
 
 def test_reservations_of_nodes() -> None:
-    listed, unread = parse_limits.reservations(section("scontrol reservation"))
+    listed, unread = parse_limits.reservations_in(section("scontrol reservation"))
     found = {one.name: one for one in listed}
     assert unread == ["torn"]
     assert set(found) == {"maint", "class"}
     assert found["maint"].nodes == {"n1", "n2", "n3", "n4"}
     assert found["maint"].end - found["maint"].start == 36000
     assert found["maint"].flags[0] == "MAINT"
-    assert parse_limits.reservations(section("no reservation")) == ([], [])
+    assert parse_limits.reservations_in(section("no reservation")) == ([], [])
 
 
 def test_what_22_05_prints() -> None:
     (association,) = parse_limits.rows(section("22.05 assoc"), parse_limits.ASSOCIATION)
     (qos,) = parse_limits.rows(section("22.05 qos"), parse_limits.QOS)
-    found = [*parse_limits.limits("a", association, {}), *parse_limits.limits("q", qos, {})]
+    found = [*parse_limits.limits_in("a", association, {}), *parse_limits.limits("q", qos, {})]
     assert {(one.name, one.resource): one.amount for one in found} == {
         ("MaxTRES", "cpu"): 64,
         ("MaxTRESPerNode", "cpu"): 4,
@@ -80,7 +80,7 @@ def test_what_22_05_prints() -> None:
         ("MaxJobsPU", "jobs"): 2,
         ("MaxSubmitPU", "submitted"): 5,
     }
-    (maint,), _ = parse_limits.reservations(section("22.05 reservation"))
+    (maint,), _ = parse_limits.reservations_in(section("22.05 reservation"))
     assert (len(maint.nodes), maint.flags) == (4, ("MAINT", "SPEC_NODES", "ALL_NODES"))
 
 
@@ -88,6 +88,8 @@ def test_what_22_05_prints() -> None:
 def test_any_text_is_parsed(text: str) -> None:
     for columns in (parse_limits.ASSOCIATION, parse_limits.QOS):
         for row in parse_limits.rows(text, columns):
-            list(parse_limits.limits("x", row, {}))
-    parse_limits.reservations(text)
-    parse_limits.reservations(f"ReservationName={text} StartTime=2026-11-25T08:00:00 EndTime=2026-11-26 Nodes={text}")
+            list(parse_limits.limits_in("x", row, {}))
+    parse_limits.reservations_in(text)
+    parse_limits.reservations_in(
+        f"ReservationName={text} StartTime=2026-11-25T08:00:00 EndTime=2026-11-26 Nodes={text}"
+    )

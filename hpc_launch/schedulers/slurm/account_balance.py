@@ -14,10 +14,10 @@ from hpc_launch.base.user_dirs import user
 from hpc_launch.schedulers.queue_limits import Balance
 from hpc_launch.schedulers.slurm import parse_cluster, run_command
 from hpc_launch.schedulers.slurm.parse_values import optional_text
+from hpc_launch.schedulers.slurm.query_limits import _PLAIN
 
-_RESOURCES = ("gres/gpu", "billing", "node", "cpu")
+_BUDGETED = ("gres/gpu", "billing", "node", "cpu")
 """Of several budgets the first counts: Slurm enforces each of them."""
-_PLAIN = re.compile(r"[\w.@+-]+\Z", re.ASCII)
 _BUDGET = re.compile(r"([\w/]+)=(\d{1,15})\((\d{1,15})\)", re.ASCII)
 
 
@@ -48,7 +48,7 @@ def parse_balance(account: str, text: str) -> Balance | None:
     own = [row for row in rows if row.get("UserName", "").partition("(")[0] == user()]
     for row in (*shared, *own):
         found = {name: (int(limit), int(used)) for name, limit, used in _BUDGET.findall(row.get("GrpTRESMins", ""))}
-        resource = next((name for name in _RESOURCES if name in found), None)
+        resource = next((name for name in _BUDGETED if name in found), None)
         if resource is not None:
             limit, used = found[resource]
             return Balance(account, resource, limit / 60, used / 60)

@@ -44,7 +44,7 @@ def rows(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
     return [dict(zip(columns, row, strict=True)) for row in parts if len(row) == len(columns) and row[0]]
 
 
-def limits(owner: str, row: Mapping[str, str], used: Mapping[str, int | None]) -> Iterator[Limit]:
+def limits_in(owner: str, row: Mapping[str, str], used: Mapping[str, int | None]) -> Iterator[Limit]:
     """The limits in a row of an association or a QOS. `used`: how many jobs the user has, by `jobs` and `submitted`."""
     wall = seconds(row.get("maxwall") or None)
     if wall is not None:
@@ -93,7 +93,7 @@ def partition_limits(partition: Partition, flags: Collection[str] = ()) -> Itera
         yield Limit(owner, "MinNodes", "job", "node", partition.min_nodes, least=True)
 
 
-def reservations(text: str) -> tuple[list[Reservation], list[str]]:
+def reservations_in(text: str) -> tuple[list[Reservation], list[str]]:
     """Parse `scontrol -o show reservation`, without reservations of licenses alone; names of those not understood."""
     found, unread = [], []
     for row in records(text):

@@ -9,8 +9,19 @@ from contextlib import suppress
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.user_dirs import user
 from hpc_launch.schedulers.queue_limits import ArrayRoom, Limit, QueueLimits, Reservations
-from hpc_launch.schedulers.slurm import parse_cluster, parse_limits, run_command
+from hpc_launch.schedulers.slurm import parse_cluster, run_command
 from hpc_launch.schedulers.slurm.parse_cluster import Partition
+from hpc_launch.schedulers.slurm.parse_limits import (
+    ASSOCIATION,
+    BUDGET,
+    QOS,
+    QOS_OF_ANY_RELEASE,
+    in_force,
+    limits_in,
+    partition_limits,
+    reservations_in,
+    rows,
+)
 
 _SHOW = ("sacctmgr", "--noheader", "--parsable2", "--readonly", "show")
 _PLAIN = re.compile(r"[\w.@+-]+\Z", re.ASCII)
@@ -33,7 +44,7 @@ def limits(account: str | None, partition: str | None, qos: str | None) -> Queue
             found, flags = _accounted(config, account, mine, qos)
         except Unreachable as error:
             skipped.append(f"account and QOS: {error}")
-    of_partition = parse_limits.partition_limits(mine, flags) if mine is not None else ()
+    of_partition = partition_limits(mine, flags) if mine is not None else ()
     return QueueLimits((*of_partition, *found.limits), found.problems, found.notes, (*skipped, *found.not_checked))
 
 
@@ -58,7 +69,7 @@ def array_room(account: str | None, partition: str | None, qos: str | None) -> A
 
 def reservations(partition: str | None) -> Reservations:
     """All reservations, and the nodes of a partition (None: the default one). Raises Unreachable."""
-    found, unread = parse_limits.reservations(run_command.ask(["scontrol", "--oneliner", "show", "reservation"]))
+    found, unread = reservations_in(run_command.ask(["scontrol", "--oneliner", "show", "reservation"]))
     lines = run_command.ask(["sinfo", "--all", "--noheader", "--Node", "--format=%N|%P"]).splitlines()
     nodes = set()
     for name, _, where in (line.strip().partition("|") for line in lines):
@@ -74,9 +85,9 @@ def _accounted(
     """The limits of the user's association, of its account and of the QOS, and the QOS's flags. Raises Unreachable."""
     name, cluster = user(), config.get("ClusterName", "")
     enforced = frozenset(re.findall(r"[a-z]+", config.get("AccountingStorageEnforce", "").lower())) - {"none"}
-    asked = run_command.ask([*_SHOW, "assoc", f"user={name}", f"format={','.join(parse_limits.ASSOCIATION)}"])
-    mine = [row for row in parse_limits.rows(asked, parse_limits.ASSOCIATION) if row["cluster"] == cluster]
-    if asked.strip() and not parse_limits.rows(asked, parse_limits.ASSOCIATION):
+    asked = run_command.ask([*_SHOW, "assoc", f"user={name}", f"format={','.join(ASSOCIATION)}"])
+    mine = [row for row in rows(asked, ASSOCIATION) if row["cluster"] == cluster]
+    if asked.strip() and not rows(asked, ASSOCIATION):
         raise Unreachable("sacctmgr printed associations in an unknown form")
     if account is None:
         account = next(iter(run_command.ask([*_SHOW, "user", name, "format=defaultaccount"]).split()), None)
@@ -104,42 +115,42 @@ def _accounted(
     owners.append((f"account {of}", own, [job for job in jobs if job[1] == of]))
     owners += [(f"account {of} (all users)", row, ()) for row in _account_rows(of, cluster)]
     missing = [f"QOS {one}: sacctmgr does not list it" for one in names if one not in known]
-    found = tuple(parse_limits.in_force(_limits(owners)))
+    found = tuple(in_force(_limits(owners)))
     return QueueLimits(found, not_checked=(*skipped, *missing, *_budgets(owners))), flags
 
 
 def _limits(owners: Sequence[tuple[str, Row, Jobs]]) -> Iterator[Limit]:
     for owner, row, jobs in owners:
         used = {"jobs": sum(state == "RUNNING" for state, _, _ in jobs), "submitted": len(jobs)}
-        yield from parse_limits.limits(owner, row, used)
+        yield from limits_in(owner, row, used)
 
 
 def _budgets(owners: Sequence[tuple[str, Row, Jobs]]) -> Iterator[str]:
     for owner, row, _ in owners:
-        if row.get(parse_limits.BUDGET):
-            yield f"how much of the budget of {owner} is used (GrpTRESMins={row[parse_limits.BUDGET]})"
+        if row.get(BUDGET):
+            yield f"how much of the budget of {owner} is used (GrpTRESMins={row[BUDGET]})"
 
 
 def _account_rows(account: str, cluster: str) -> list[Row]:
     """The limits that all users of an account share."""
     if not _PLAIN.match(account):
         return []
-    columns = ["cluster", "account", "user", "grptres", parse_limits.BUDGET]
+    columns = ["cluster", "account", "user", "grptres", BUDGET]
     text = run_command.ask([*_SHOW, "assoc", f"account={account}", "user=", f"format={','.join(columns)}"])
-    return [row for row in parse_limits.rows(text, columns) if row["cluster"] == cluster and not row["user"]]
+    return [row for row in rows(text, columns) if row["cluster"] == cluster and not row["user"]]
 
 
 def _qos_rows() -> tuple[dict[str, Row], tuple[str, ...]]:
     """All QOS by name, and what could not be asked of them."""
     skipped: tuple[str, ...] = ()
     try:
-        columns: Sequence[str] = parse_limits.QOS
+        columns: Sequence[str] = QOS
         text = run_command.ask([*_SHOW, "qos", f"format={','.join(columns)}"])
     except Unreachable as error:
         skipped = (f"some limits of the QOS: {error}",)
-        columns = parse_limits.QOS_OF_ANY_RELEASE
+        columns = QOS_OF_ANY_RELEASE
         text = run_command.ask([*_SHOW, "qos", f"format={','.join(columns)}"])
-    return {row["name"]: row for row in parse_limits.rows(text, columns)}, skipped
+    return {row["name"]: row for row in rows(text, columns)}, skipped
 
 
 def _jobs() -> Jobs:
