@@ -28,8 +28,7 @@ from hpc_launch.runs.pipelines.pipeline_folder import pipeline_of
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.status.attempt_view import AttemptView
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.schedulers.registry import scheduler_for
-from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.schedulers.scheduler import Scheduler, scheduler_for
 
 POLL_S = 2.0
 LONGEST_S = 540.0

@@ -35,7 +35,7 @@ from hpc_launch.job.yaml_source import read_document
 from hpc_launch.performance.time_account import CATEGORIES, time_account
 from hpc_launch.prepare.prepare import prepare_job, validate_job
 from hpc_launch.prepare.secrets import find_secrets
-from hpc_launch.runs.evidence.rule_files import rulebook
+from hpc_launch.runs.evidence.collect_evidence import rulebook
 from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.runs.submitting.run_store import refusing
 from hpc_launch.schedulers.ssh.ssh_command import on_host

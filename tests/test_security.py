@@ -43,17 +43,17 @@ from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import left_alone
 from hpc_launch.runs import checkpoint_files
 from hpc_launch.runs.checkpoint_files import CheckpointFound
-from hpc_launch.runs.evidence.rule_files import rulebook
+from hpc_launch.runs.evidence.collect_evidence import rulebook
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
-from hpc_launch.runs.ownership import changeable_by_others, refuse_foreign
+from hpc_launch.runs.records.run_info import changeable_by_others, refuse_foreign
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import create_run, new_folder
 from hpc_launch.schedulers.local import processes
-from hpc_launch.schedulers.local.local_state import LocalState
+from hpc_launch.schedulers.local.local_jobs import LocalState
 from hpc_launch.script.parts import part
 from hpc_launch.script.template_environment import _QuietCache
 from hpc_launch.service.check import write_dry_run

@@ -92,7 +92,7 @@ def _levels(
     from hpc_launch.preflight.short_run import Context
     from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.runs.run_index import user_index
-    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.schedulers.scheduler import scheduler_for
     from hpc_launch.service.before_submit import warn_about_shared_checkpoints
     from hpc_launch.service.poll import tracker_of
 

@@ -30,7 +30,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
     from hpc_launch.base.errors import UsageError
     from hpc_launch.job.shell_text import visible
     from hpc_launch.runs.run_index import user_index
-    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.schedulers.scheduler import scheduler_for
     from hpc_launch.service.before_submit import warn_about_shared_checkpoints
     from hpc_launch.service.check import announce
     from hpc_launch.service.drill import drill, ready_for_drill

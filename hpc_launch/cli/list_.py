@@ -18,8 +18,7 @@ from hpc_launch.runs.status.run_status import RUN_STATES
 if TYPE_CHECKING:
     from hpc_launch.performance.time_account import TimeAccount
     from hpc_launch.runs.run_index import Index, IndexEntry
-    from hpc_launch.runs.status.final_status import FinalStatus
-    from hpc_launch.runs.status.run_status import RunStatus
+    from hpc_launch.runs.status.run_status import FinalStatus, RunStatus
 
     Listed = tuple[IndexEntry, RunStatus | FinalStatus]
 
@@ -59,7 +58,7 @@ def command(states: tuple[str, ...], most: int | None, goodput: bool, as_json: b
     hpc-launch list --json
     """
     from hpc_launch.runs.run_index import user_index
-    from hpc_launch.runs.status.final_status import FinalStatus
+    from hpc_launch.runs.status.run_status import FinalStatus
 
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
@@ -75,7 +74,7 @@ def command(states: tuple[str, ...], most: int | None, goodput: bool, as_json: b
         click.echo("no run is in this state" if index.count() else nothing, err=True)
         return
     if goodput:
-        from hpc_launch.view.goodput_table import show_goodput
+        from hpc_launch.view.time_text import show_goodput
 
         show_goodput(shown, _accounts(shown))
     else:
@@ -103,7 +102,7 @@ def _order(listed: Listed) -> tuple[float, str]:
 
 
 def _as_json(statuses: Iterable[RunStatus | FinalStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
-    from hpc_launch.runs.status.final_status import FinalStatus
+    from hpc_launch.runs.status.run_status import FinalStatus
 
     now = time.time()
     for status in statuses:

@@ -133,7 +133,7 @@ class _OutputComplete:
     def _is_over(self, status: RunStatus, now: float) -> bool:
         """Whether the run has ended for good. A requeue may follow a lost node and accounting may lag, so those
         states must persist for a while."""
-        from hpc_launch.runs.records.scheduler_state import MAY_COME_BACK
+        from hpc_launch.runs.records.attempt_files import MAY_COME_BACK
         from hpc_launch.runs.status.wait_for_end import CONFIRM_S, GONE_S
 
         unknown = status.state == "UNKNOWN" and status.source == "none" and status.age_s is not None

@@ -133,7 +133,7 @@ def leases_command(site: str | None, as_json: bool) -> None:
     if as_json:
         echo_json([one.as_json() for one in hosts])
         return
-    from hpc_launch.view.host_tables import lease_table
+    from hpc_launch.view.site_tables import lease_table
 
     click.echo("\n".join(lease_table(hosts)))
 

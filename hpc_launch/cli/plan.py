@@ -15,7 +15,7 @@ from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, 
 if TYPE_CHECKING:
     from hpc_launch.performance.measured_pace import MeasuredPace
     from hpc_launch.prepare.prepare import CheckedJob
-    from hpc_launch.schedulers.queue_limits import Balance
+    from hpc_launch.schedulers.scheduler import Balance
 
 MOST_PROCESSES = 1_000_000
 """Each is placed in its groups, which takes seconds for more."""
@@ -122,7 +122,7 @@ def _balance(checked: CheckedJob) -> Balance | None:
         return None
     from hpc_launch.plan.plan_draft import PlanDraft
     from hpc_launch.plan.sbatch_options import charged_account
-    from hpc_launch.schedulers.slurm.account_balance import balance
+    from hpc_launch.schedulers.slurm.query_limits import balance
     from hpc_launch.view.terminal import waiting_notice
 
     account = charged_account(PlanDraft(resolved, []), checked.size)[0] if checked.size is not None else None

@@ -28,7 +28,7 @@ def command(run: str, output: Path | None) -> None:
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.files import write_output
-    from hpc_launch.performance.checkpoint_interval import interval_of
+    from hpc_launch.performance.measured_pace import interval_of
     from hpc_launch.performance.run_times import run_times
     from hpc_launch.report.run_page import RunReport, run_page
     from hpc_launch.runs.find_run import find_run

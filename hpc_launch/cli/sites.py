@@ -65,7 +65,7 @@ def list_command(every: bool, as_json: bool) -> None:
 
         echo_json([asdict(one) for one in profiles])
         return
-    from hpc_launch.view.profile_tables import table
+    from hpc_launch.view.site_tables import table
 
     for line in table(profiles):
         click.echo(line)
@@ -164,7 +164,7 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
     if as_json:
         echo_json([diff.as_json() for diff in diffs])
         return
-    from hpc_launch.view.profile_tables import difference_lines
+    from hpc_launch.view.site_tables import difference_lines
 
     for line in difference_lines(diffs):
         click.echo(line)

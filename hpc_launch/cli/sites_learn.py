@@ -63,7 +63,7 @@ def command(
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.job.units import parse_duration
-    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.schedulers.scheduler import scheduler_for
     from hpc_launch.site_tools.learn import learn, save, target
     from hpc_launch.view.terminal import waiting_notice
 
@@ -100,7 +100,7 @@ def command(
 def _learn_hosts(hostfile: Path, name: str | None, output: Path | None, *, force: bool, as_json: bool) -> int:
     from hpc_launch.site_tools.learn import save, target
     from hpc_launch.site_tools.learn_hosts import learn_hosts
-    from hpc_launch.view.host_tables import learned_lines
+    from hpc_launch.view.site_tables import learned_lines
     from hpc_launch.view.terminal import waiting_notice
 
     with waiting_notice("querying the hosts"):
@@ -132,7 +132,7 @@ def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
 
 def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
     from hpc_launch.runs.run_index import user_index
-    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.schedulers.scheduler import scheduler_for
     from hpc_launch.service.poll import tracker_of
     from hpc_launch.site_tools.learn import measure
     from hpc_launch.site_tools.learning.probe_jobs import ProbeContext

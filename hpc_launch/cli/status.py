@@ -58,8 +58,7 @@ def command(run: str | None, as_json: bool) -> None:
         if as_json:
             echo_json(status.as_json())
             return
-        from hpc_launch.view.pipeline_table import pipeline_lines
-        from hpc_launch.view.sweep_table import sweep_lines
+        from hpc_launch.view.group_tables import pipeline_lines, sweep_lines
 
         write_lines(sweep_lines(status) if isinstance(status, SweepStatus) else pipeline_lines(status), sys.stdout)
         return
@@ -82,7 +81,7 @@ def _leases(status: RunStatus) -> list[str]:
     if not status.hosts:
         return []
     from hpc_launch.schedulers.ssh.leases import holders_of, leases_of
-    from hpc_launch.view.host_tables import lease_lines
+    from hpc_launch.view.site_tables import lease_lines
 
     with TERMINAL.doing("querying the hosts"):
         return lease_lines(holders_of(status.run, leases_of(status.hosts, LEASES_S)))

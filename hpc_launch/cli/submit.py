@@ -79,7 +79,7 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
         if as_json:
             echo_json({**answer, "stages": dict.fromkeys(one.name for one in checked.stages.stages)})
             return 0
-        from hpc_launch.view.pipeline_table import stage_lines
+        from hpc_launch.view.group_tables import stage_lines
 
         for line in stage_lines(checked.stages.stages, checked.stages.points):
             click.echo(line)
@@ -98,7 +98,7 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
         print_note(f"dry run: not submitted; script written to {path}")
         return 0
     from hpc_launch.view.format_values import aligned
-    from hpc_launch.view.sweep_table import point_rows
+    from hpc_launch.view.group_tables import point_rows
 
     points = checked.sweep.points
     for line in aligned(point_rows(points[:MOST_SHOWN]), empty=False):
@@ -111,7 +111,7 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
 def _test_start(prepared: PreparedJob, *, as_json: bool) -> int:
     """Print when the scheduler would start the job."""
     from hpc_launch.prepare.attempts import start_estimate
-    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.schedulers.scheduler import scheduler_for
 
     with TERMINAL.doing("waiting for the scheduler's estimate"):
         answer = start_estimate(prepared, scheduler_for(prepared.plan.scheduler))

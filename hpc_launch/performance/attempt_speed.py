@@ -18,15 +18,13 @@ from msgspec import Struct
 from hpc_launch.base.files import open_regular
 from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.diagnosis import Quote
-from hpc_launch.performance.log_facts import LogFact, first_lines
-from hpc_launch.performance.run_samples import Gpu, NodeSamples, RankSamples, Remark, RunFacts
-from hpc_launch.performance.slow_communication import buckets, loader, nvlink, sockets
-from hpc_launch.performance.slow_nodes import REASONS, stragglers, throttled
+from hpc_launch.performance.run_samples import Gpu, LogFact, NodeSamples, RankSamples, Remark, RunFacts, first_lines
+from hpc_launch.performance.slow_training import REASONS, buckets, loader, nvlink, sockets, stragglers, throttled
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import log_files
+from hpc_launch.runs.records.node_records import GpuSample, WatcherSample, watcher_samples
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
-from hpc_launch.runs.records.script_record import ScriptRecord
-from hpc_launch.runs.records.watcher_records import GpuSample, WatcherSample, watcher_samples
+from hpc_launch.runs.records.submission import ScriptRecord
 
 HEAD = 2 << 20
 """Bytes read from the start of a log."""

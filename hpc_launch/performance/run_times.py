@@ -1,4 +1,4 @@
-"""Where the wall time of a run went, from its records alone: all attempts together. Never raises."""
+"""Where the wall time of a run went, from its records alone: each attempt, and all together. Never raises."""
 
 from __future__ import annotations
 
@@ -6,17 +6,206 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import islice
 
-from hpc_launch.performance.attempt_times import attempt_times
 from hpc_launch.performance.step_curve import StepCurve
 from hpc_launch.performance.time_account import AttemptTimes, TimeAccount, time_account
 from hpc_launch.runs.checkpoint_files import newest_first, rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.records.node_records import (
+    last_event,
+    log_growth,
+    read_hang,
+    read_node_check,
+    start_events,
+    watcher_events,
+)
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
 from hpc_launch.runs.records.run_info import read_info
-from hpc_launch.runs.records.watcher_records import log_growth
-from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
+from hpc_launch.runs.status.startup_summary import LAST, MARKS, ORDER, history
+
+MAX_NODES = 1024
+START_NODES = 64
+"""How many nodes show when a phase of the start ended."""
+HANG_LOOK_S = 16.0
+"""Seconds between two looks of the watcher for a hang, at most (agent/watch_hang.py)."""
+BY_REQUEST = frozenset({"CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED", "COMPLETED"})
+"""States of jobs that did not end by a failure of theirs."""
+
+
+def attempt_times(
+    files: AttemptFiles,
+    state: AttemptStatus | None,
+    curve: StepCurve,
+    *,
+    before: AttemptFiles | None = None,
+    after: AttemptFiles | None = None,
+) -> AttemptTimes:
+    """The times of an attempt, between those before and after it. Of a job with several, each counts by its script."""
+    attempt, start, end, final = files.attempt, files.start, files.own_end, files.final
+    continues = before is not None and files.same_start(before)
+    if after is not None and after.same_start(files):
+        final = None
+    script_began = next((one.started for one in (start, end) if one is not None and one.started is not None), None)
+    if files.void is not None:
+        submitted = files.intent.time if files.intent is not None else None
+        return AttemptTimes(attempt.number, submitted=submitted, ended=_void_time(files, submitted))
+    job_ended = final.ended if final is not None else None
+    ended = end.ended if end is not None else None
+    if state is not None and ended is None:
+        ended = job_ended if job_ended is not None else state.ended
+    # What is left of a job that its scheduler forgot, or that another attempt replaced.
+    gone = state is not None and state.state in ("UNKNOWN", "REQUEUED", "VOID")
+    life = _last_life(attempt, curve) if ended is None and gone else None
+    ended = ended if ended is not None else life
+    job_began = final.started if final is not None else state.started if state is not None else None
+    if continues and script_began is not None:
+        job_began = None
+    began = min((time for time in (job_began, script_began) if time is not None), default=None)
+    times = AttemptTimes(
+        number=attempt.number,
+        same_job=before is not None and files.job_id is not None and files.job_id == before.job_id,
+        requeued=before is not None and files.job_id == before.job_id and not continues,
+        submitted=_submitted(files),
+        began=began,
+        phases=tuple(_phases(files, began)),
+        growth=tuple(time for time, _ in curve.growth),
+        saves=curve.saves,
+        ended=ended,
+        job_ended=job_ended,
+    )
+    trained = _trained(files, curve, times) if began is not None else None
+    times = replace(times, trained=trained)
+    return _ending(files, state, curve, times) if ended is not None else _hanging(attempt, times)
+
+
+def _submitted(files: AttemptFiles) -> float | None:
+    """When the submission began: the intent is written before sbatch."""
+    if files.intent is not None and files.intent.time is not None:
+        return files.intent.time
+    return files.job.submitted if files.job is not None else None
+
+
+def _void_time(files: AttemptFiles, default: float | None) -> float | None:
+    try:
+        return files.attempt.claim.stat().st_mtime
+    except OSError:
+        return default
+
+
+def _trained(files: AttemptFiles, curve: StepCurve, times: AttemptTimes) -> float | None:
+    """When the first step began. Without steps, when the start was over as far as its phases show."""
+    only = len(curve.growth) == 1  # no watcher recorded how the log grew, or all of it at once
+    if curve.has_steps:
+        first = curve.first()
+        if first is None or not only:
+            return first
+    last = times.phases[-1] if times.phases else None
+    if last is not None and last[1] == "first_step":
+        return last[0]
+    if only:
+        return _launched(files) or times.began
+    output = next((time for time in times.growth if last is None or time >= last[0]), None)
+    return output if files.output else None
+
+
+def _launched(files: AttemptFiles) -> float | None:
+    """When the script was done with node check and staging."""
+    start = files.start
+    return start.ended if start is not None and start.phase == "training" else None
+
+
+def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]:
+    """The phases of a start, and when the slowest node entered each."""
+    start, attempt = files.start, files.attempt
+    if start is None or began is None:
+        return []
+    found: list[tuple[float, str]] = [(began, "preparation")]
+    check = read_node_check(attempt)
+    if check is not None and check.seconds and start.started is not None and math.isfinite(check.seconds):
+        found += [(start.started, "node_check"), (start.started + max(0.0, check.seconds), "preparation")]
+    plan = plan_of(attempt) or PlanRecord()
+    processes = plan.processes_per_node or 1
+    nodes = [
+        [(time, number, mark) for time, mark in history(start_events(path), processes)]
+        for number, path in islice(attempt.watcher_files(), START_NODES)
+    ]
+    marks = {number: "" for number, _ in islice(attempt.watcher_files(), START_NODES)}
+    launched = _launched(files)
+    if launched is not None:
+        found.append((launched, "container_start" if plan.container else "start"))
+    for time, number, mark in merge(*nodes):
+        marks[number] = mark
+        slowest = min(marks.values(), key=ORDER.__getitem__)
+        phase = MARKS[slowest][0]
+        phase = "container_start" if plan.container and phase == "start" else phase
+        if found[-1][1] != phase and (slowest or not found):
+            found.append((time, phase))
+        if slowest == LAST:
+            break
+    return found
+
+
+def _hanging(attempt: AttemptFolder, times: AttemptTimes) -> AttemptTimes:
+    """Add since when a hang lasted. The watcher looks at the logs every HANG_LOOK_S; the log itself is more precise."""
+    hang = read_hang(attempt)
+    if hang is None or hang.began is None:
+        return times
+    last = max((time for time in times.growth if time <= hang.began), default=None)
+    since = last if last is not None and hang.began - last <= HANG_LOOK_S else hang.began
+    return replace(times, silent_since=since, hang_found=hang.t)
+
+
+def _ending(files: AttemptFiles, state: AttemptStatus | None, curve: StepCurve, times: AttemptTimes) -> AttemptTimes:
+    """Add when the training stopped, and whether by itself, by request or by a failure."""
+    times = _hanging(files.attempt, times)
+    if times.hang_found is not None:
+        return times
+    end = files.own_end
+    asked = [
+        files.cancel.time if files.cancel is not None else None,
+        end.ended if end is not None and end.signal else None,
+    ]
+    requested = min((time for time in asked if time is not None), default=None)
+    name = state.state if state is not None else None
+    good = end is not None and end.exit_code == 0
+    if requested is not None or good or (end is not None and end.warned) or name in BY_REQUEST:
+        if requested is None and curve.last is not None and len(curve.growth) > 1:
+            return replace(times, stopped=curve.reached(curve.last))
+        return replace(times, stopped=requested)
+    return replace(times, failed=_when_failed(files.attempt, curve, times))
+
+
+def _when_failed(attempt: AttemptFolder, curve: StepCurve, times: AttemptTimes) -> float | None:
+    """When the first rank failed, or a node showed the last sign of life before the attempt was over."""
+    deaths: list[float] = []
+    lives: list[float] = []
+    for _, path in islice(attempt.watcher_files(), MAX_NODES):
+        bad: float | None = None
+        for event in watcher_events(path):
+            if event.event == "ranks":
+                bad = None  # the launcher started them again
+            elif event.event == "gone" and (event.exit_code != 0 or event.signal) and bad is None:
+                bad = event.t
+        deaths += [bad] if bad is not None else []
+        last = last_event(path)
+        if last is not None and last.event != "end" and last.t is not None:
+            lives.append(last.t)
+    if deaths:
+        return min(deaths)
+    if lives:
+        return min(lives)
+    # Without a watcher's word, the log: it was written to until then.
+    return max(times.growth, default=None) if times.trained is not None and len(curve.growth) else None
+
+
+def _last_life(attempt: AttemptFolder, curve: StepCurve) -> float | None:
+    events = [last_event(path) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
+    times = [event.t for event in events if event is not None and event.t is not None]
+    return max([*times, *(time for time, _ in curve.growth[-1:])], default=None)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from hpc_launch.base.errors import Unreachable
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.preflight.level import Level
-from hpc_launch.schedulers.queue_limits import Limit, QueueLimits, Reservation, Reservations
-from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.schedulers.scheduler import Limit, QueueLimits, Reservation, Reservations, Scheduler
 
 _UNITS = {"node": "node", "cpu": "CPU", "gres/gpu": "GPU"}
 _PER = {

@@ -20,8 +20,7 @@ from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.runs.records.plan_record import plan_record
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
-from hpc_launch.schedulers.registry import scheduler_for
-from hpc_launch.schedulers.scheduler import Scheduler, Submission
+from hpc_launch.schedulers.scheduler import Scheduler, Submission, scheduler_for
 from hpc_launch.sites.resolved import Resolved
 
 MAX_CANDIDATES = 500

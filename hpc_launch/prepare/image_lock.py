@@ -18,7 +18,7 @@ from pathlib import Path
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import create_once
 from hpc_launch.base.json_records import create_record, read_record
-from hpc_launch.runs.node_reports import owner
+from hpc_launch.runs.node_health_store import owner
 from hpc_launch.runs.records.process_identity import ProcessRecord, certainly_gone, process_fields, this_process
 
 LONGEST_WAIT_S = 3600.0

@@ -18,7 +18,7 @@ from hpc_launch.plan.job_training import JobTraining, batch_known, job_layout, t
 from hpc_launch.plan.plan_rules import limit_row
 from hpc_launch.prepare.prepare import LAYOUT_CODES, CheckedJob
 from hpc_launch.prepare.scaled_pace import ScaledPace, scaled_pace
-from hpc_launch.schedulers.queue_limits import Balance
+from hpc_launch.schedulers.scheduler import Balance
 
 
 class JobPlan(Struct, frozen=True, kw_only=True):

@@ -16,8 +16,7 @@ from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.submission import array_of
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
-from hpc_launch.runs.submitting.send_job import Wait
-from hpc_launch.runs.submitting.submit_attempt import LOOKUP_S
+from hpc_launch.runs.submitting.submit_attempt import LOOKUP_S, Wait
 from hpc_launch.runs.sweeps.array_chunks import chunks
 from hpc_launch.runs.sweeps.submit_array import submit_array
 from hpc_launch.runs.sweeps.sweep_folder import SweepFolder

@@ -27,8 +27,7 @@ from hpc_launch.runs.pipelines.stage_status import DueRun, StageRefusal
 from hpc_launch.runs.pipelines.stage_values import UnknownValue, stage_values
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
-from hpc_launch.runs.submitting.fault_points import checkpoint
-from hpc_launch.runs.submitting.run_store import create_run
+from hpc_launch.runs.submitting.run_store import checkpoint, create_run
 from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.runs.sweeps.cancel_sweep import cancel_sweep
 from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
@@ -36,7 +35,7 @@ from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.sites.load_layers import JobSources, read_sources
 
 STEPS = ("stage folder",)
-"""The steps before those of submit_attempt.py and submit_array.py, by their names in fault_points.py."""
+"""The steps before those of submit_attempt.py and submit_array.py, by their names in run_store.py."""
 
 PLACE_CODES = frozenset({
     FindingCode.CANNOT_WRITE, FindingCode.INSECURE_SECRETS_FILE, FindingCode.SECRET_NOT_SET,

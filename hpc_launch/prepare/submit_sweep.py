@@ -21,9 +21,7 @@ from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import plan_record
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.run_store import PreparedAttempt, create_run, refusing, write_after
-from hpc_launch.runs.submitting.scheduler_limits import LIMIT, RETRY_S
-from hpc_launch.runs.submitting.send_job import Wait
-from hpc_launch.runs.submitting.submit_attempt import LOOKUP_S, submit_next
+from hpc_launch.runs.submitting.submit_attempt import LIMIT, LOOKUP_S, RETRY_S, Wait, submit_next
 from hpc_launch.runs.sweeps.ended_points import plan_next_look, points_ended
 from hpc_launch.runs.sweeps.one_submitter import one_submitter
 from hpc_launch.runs.sweeps.point_folder import create_point, is_settled, unsubmitted

@@ -14,8 +14,7 @@ from hpc_launch import __version__
 from hpc_launch.base.files import read_text
 from hpc_launch.performance.run_times import RunTimes
 from hpc_launch.report.charts import Curve, curves, shares, timeline
-from hpc_launch.report.html_text import document, element, escaped, escaped_lines, table
-from hpc_launch.report.page_style import STYLE
+from hpc_launch.report.html_text import STYLE, document, element, escaped, escaped_lines, table
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus

@@ -14,10 +14,10 @@ from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.drivers import Drivers
 from hpc_launch.retry.sweep_queue import start_queue
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.ownership import why_not_own
 from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder
 from hpc_launch.runs.pipelines.pipeline_status import pipeline_status
 from hpc_launch.runs.pipelines.stage_status import Found, StageRefusal
+from hpc_launch.runs.records.run_info import why_not_own
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.attempt_view import SourceLags
 from hpc_launch.runs.status.run_status import RunStatus

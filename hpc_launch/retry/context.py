@@ -14,18 +14,16 @@ from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
-from hpc_launch.runs.ownership import why_not_own
+from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, stuck_since
+from hpc_launch.runs.records.node_records import read_hang
 from hpc_launch.runs.records.plan_record import newest_plan
-from hpc_launch.runs.records.run_info import read_info
-from hpc_launch.runs.records.scheduler_state import MAY_COME_BACK, stuck_since
+from hpc_launch.runs.records.run_info import read_info, why_not_own
 from hpc_launch.runs.records.submission import SubmittedJob
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict
-from hpc_launch.runs.records.watcher_records import read_hang
 from hpc_launch.runs.status.attempt_view import AttemptView
-from hpc_launch.runs.status.finished import finished
+from hpc_launch.runs.status.run_state import finished
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.runs.status.still_alive import script_ended
-from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.status.tracker import RunTracker, script_ended
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.schedulers.slurm.pending_reasons import advice, failed_to_start
 

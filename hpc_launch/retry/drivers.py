@@ -38,7 +38,7 @@ class Schedulers:
     def of(self, run: RunFolder) -> Scheduler:
         """The scheduler that the run was submitted to. Raises UsageError where the run folder does not record it."""
         from hpc_launch.runs.records.run_info import read_info
-        from hpc_launch.schedulers.registry import scheduler_for
+        from hpc_launch.schedulers.scheduler import scheduler_for
 
         info = read_info(run)
         kind = info.scheduler if info else ""

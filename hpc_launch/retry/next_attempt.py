@@ -16,9 +16,8 @@ from hpc_launch.prepare.attempts import attempt_options, notify_secrets, prepare
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.prepare.secrets import find_secrets, known_secrets
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.ownership import refuse_foreign
 from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
-from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.run_info import read_info, refuse_foreign
 from hpc_launch.runs.records.verdict_record import VerdictRecord
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 

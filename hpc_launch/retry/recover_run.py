@@ -40,14 +40,13 @@ from hpc_launch.retry.notifications import note_stop
 from hpc_launch.retry.same_job import continue_here, may_decide
 from hpc_launch.retry.take_over import leave_to_successor, take_over, withdraw_successor
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.claim import VANISHED, abandon, never_submitted
 from hpc_launch.runs.records.journal import Journal
+from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitted
 from hpc_launch.runs.records.verdict_record import keep_verdict
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.status.still_alive import script_ended
-from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.status.tracker import RunTracker, script_ended
 from hpc_launch.runs.submitting.cancel_run import carry_out
-from hpc_launch.runs.submitting.fault_points import checkpoint
+from hpc_launch.runs.submitting.run_store import checkpoint
 from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
@@ -56,7 +55,7 @@ PATIENCE_S = 60.0
 """How long after its end record to wait for a job's final state before a verdict that stops the run."""
 
 STEPS = ("diagnosed", "verdict")
-"""The steps before those of run.submit, by their names in runs/submitting/fault_points.py."""
+"""The steps before those of run.submit, by their names in runs/submitting/run_store.py."""
 
 
 class Place(NamedTuple):
@@ -254,6 +253,6 @@ def _withdraw(context: RetryContext, rules: Rulebook | None) -> DriverOutcome:
 
 
 def _rulebook() -> Rulebook:
-    from hpc_launch.runs.evidence.rule_files import rulebook
+    from hpc_launch.runs.evidence.collect_evidence import rulebook
 
     return rulebook()

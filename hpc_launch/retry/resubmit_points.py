@@ -12,8 +12,7 @@ from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.runs.status.still_alive import alive_by
-from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.status.tracker import RunTracker, alive_by
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.runs.sweeps.one_submitter import one_submitter

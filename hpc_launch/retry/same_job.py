@@ -16,8 +16,8 @@ from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.verdict_record import VerdictRecord
-from hpc_launch.runs.submitting.continue_job import OwnJob, continue_job
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
+from hpc_launch.runs.submitting.successor_job import OwnJob, continue_job
 from hpc_launch.schedulers.job_files import directives
 
 ACTIONS = frozenset({"RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED"})

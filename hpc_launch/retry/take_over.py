@@ -19,12 +19,11 @@ from hpc_launch.retry.same_job import LONGEST_PAUSE_S, pause_left, same_request
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader, successor_of
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
-from hpc_launch.runs.records.successor_record import SuccessorRecord
+from hpc_launch.runs.records.submission import SuccessorRecord
 from hpc_launch.runs.records.verdict_record import VerdictRecord
 from hpc_launch.runs.status.run_status import successor_text
-from hpc_launch.runs.submitting.continue_job import OwnJob, continue_job
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
-from hpc_launch.runs.submitting.successor_job import cancel_successor, send_successor
+from hpc_launch.runs.submitting.successor_job import OwnJob, cancel_successor, continue_job, send_successor
 from hpc_launch.schedulers.slurm.pending_reasons import failed_to_start
 
 

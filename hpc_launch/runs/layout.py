@@ -20,7 +20,7 @@
         │                           Slurm requeued it; by its end hook where the attempt continues in the same job
         ├── hosts                  the nodes of the attempt, by number, where the end hook chose them in its job
         ├── claim                   one line, created once: a job id (the job started) or `void REASON` (it never will)
-        ├── start.json  end.json    written by the script (records/script_record.py)
+        ├── start.json  end.json    written by the script (records/submission.py)
         ├── final.json              the final state by the scheduler, kept because Slurm forgets jobs
         ├── local.json              the state of a job of the local scheduler
         ├── batch.log               output of the batch shell
@@ -28,10 +28,10 @@
         ├── logs/node-K.rank-R.log  rank R alone (launcher srun)
         ├── logs/node-K.exit        exit code of the launcher of node K; node-K.rank-R.exit, of rank R
         ├── logs/ranks-of-node-K    what torchrun and its workers write on node K, launcher.json at an error
-        ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/watcher_records.py)
+        ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/node_records.py)
         ├── agent/check*.log        output of the node check: results of nodes that could not reach the first one
         ├── python-in-image.sh      how the node check starts the image's Python
-        ├── node-check.json         the outcome of the node check (records/node_check_record.py)
+        ├── node-check.json         the outcome of the node check (records/node_records.py)
         ├── agent/beat-K  lost      with spares or elastic: the heartbeat of node K, and the nodes that were lost
         ├── agent/hang.json         created once by the watcher that detected a hang
         ├── agent/stacks/rank-R.txt the stack of rank R at that time
@@ -44,7 +44,7 @@
         ├── diagnosis.json          what ended the attempt, once its final state is known
         ├── verdict.json            what ended the attempt and what follows, created once by the first driver
         ├── sentinel/               the small job that runs the next driver after this one
-        ├── successor.json          the run's next job, which waits while this one runs (records/successor_record.py)
+        ├── successor.json          the run's next job, which waits while this one runs (records/submission.py)
         ├── successor/              its script and its log
         └── hook.log                output of the driver that the job ran at its end
 

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.user_dirs import make_private, state_folder
-from hpc_launch.runs.index_database import IndexDatabase
-from hpc_launch.runs.index_folders import (
+from hpc_launch.runs.index_database import (
+    IndexDatabase,
     enter,
     is_text,
     note_resubmitted,
@@ -31,8 +31,7 @@ from hpc_launch.runs.index_folders import (
 )
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.status.final_status import FinalStatus, decode_final, encode_final
-from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import FinalStatus, RunStatus, decode_final, encode_final
 
 CHECKED = 200
 """How many of the runs to be shown are checked for a new attempt at each look."""

@@ -1,17 +1,87 @@
-"""The scheduler interface: submit, query and cancel jobs."""
+"""The scheduler interface: submit, query and cancel jobs, and what may keep a job from starting; schedulers by name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from hpc_launch.base.errors import Unreachable
+from hpc_launch.base.errors import Unreachable, UsageError
 from hpc_launch.schedulers.job_files import BATCH_LOG
-from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
+
+Scope = Literal["job", "node", "user", "account", "group"]
+
+
+class Limit(Struct, frozen=True):
+    """One limit. `resource` is Slurm's name (`node`, `cpu`, `gres/gpu`), `wall` (seconds), `jobs` or `submitted`."""
+
+    owner: str
+    """Whose limit it is, such as `QOS normal`."""
+    name: str
+    """Slurm's name of the limit, such as `MaxTRES`."""
+    scope: Scope
+    """What `amount` is for: each job, each node of a job, or all jobs together of a user, account or group."""
+    resource: str
+    amount: int
+    least: bool = False
+    """Whether `amount` is the minimum."""
+    used: int | None = None
+    """For `jobs` and `submitted`: how many the user has; None if unknown."""
+
+
+class QueueLimits(Struct, frozen=True):
+    """The limits that apply to a job."""
+
+    limits: tuple[Limit, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Why the job can never start."""
+    notes: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
+    """What could not be asked, with the reason."""
+
+
+class Balance(Struct, frozen=True):
+    """The budget of an account, in hours of one unit of the resource."""
+
+    account: str
+    resource: str
+    """Slurm's name, such as `gres/gpu`."""
+    limit_h: float
+    used_h: float
+
+
+class ArrayRoom(Struct, frozen=True):
+    """What bounds the job arrays of a user."""
+
+    max_array_size: int
+    """Task numbers end below it (MaxArraySize)."""
+    queued: int
+    """The user's jobs and tasks that wait or run in the partition."""
+    more: int | None = None
+    """How many more jobs and tasks the limits of Slurm accept now; None for no known limit."""
+
+
+class Reservation(Struct, frozen=True):
+    """A reservation of nodes. Times are seconds since the epoch."""
+
+    name: str
+    start: float
+    end: float
+    nodes: frozenset[str]
+    flags: tuple[str, ...] = ()
+
+
+class Reservations(Struct, frozen=True):
+    """All reservations of nodes, and the nodes of the partition that they may take."""
+
+    nodes: frozenset[str] = frozenset()
+    reservations: tuple[Reservation, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Names of reservations whose times are not understood."""
+
 
 LIVE_STATES = frozenset(
     "PENDING RUNNING SUSPENDED COMPLETING CONFIGURING RESIZING SIGNALING STAGE_OUT STOPPED REQUEUED REQUEUE_FED "
@@ -186,3 +256,23 @@ class Scheduler(Protocol):
         """Number of nodes in a partition (None: the default partition); None if unknown."""
         del partition
         return None
+
+
+def scheduler_for(kind: str) -> Scheduler:
+    """The scheduler `slurm`, `ssh` or `local` of a site profile, or `allocation` for `hpc-launch run`.
+
+    Raises UsageError for any other name.
+    """
+    if kind == "slurm":
+        from hpc_launch.schedulers.slurm.slurm_scheduler import SlurmScheduler
+
+        return SlurmScheduler()
+    if kind in {"local", "allocation"}:
+        from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
+
+        return LocalScheduler(in_allocation=kind == "allocation")
+    if kind == "ssh":
+        from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
+
+        return SshScheduler()
+    raise UsageError(f"unknown scheduler {kind!r}", "set the site's scheduler to `slurm`, `ssh` or `local`")

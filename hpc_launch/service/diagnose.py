@@ -16,18 +16,17 @@ from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.diagnose.retry_policy import default_action
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.performance.attempt_speed import attempt_remarks
-from hpc_launch.performance.checkpoint_interval import CheckpointInterval, interval_of
+from hpc_launch.performance.measured_pace import CheckpointInterval, interval_of
 from hpc_launch.performance.run_samples import Remark
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import TimeAccount
-from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt, diagnose_files
-from hpc_launch.runs.evidence.rule_files import rulebook
+from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt, diagnose_files, rulebook
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.notification_state import notify_problems
 from hpc_launch.runs.records.verdict_record import read_verdict
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import notify_problems
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.poll import poll_runs
 

@@ -21,7 +21,7 @@ from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.runs.sweeps.cancel_sweep import reopen_sweep
 from hpc_launch.runs.sweeps.point_folder import unsubmitted
 from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
-from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.schedulers.scheduler import scheduler_for
 from hpc_launch.service.before_submit import warn_about_node_health, warn_about_shared_checkpoints
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.poll import poll_pipeline, poll_runs, poll_sweep

@@ -16,7 +16,7 @@ from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.submit_attempt import submit_new
-from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.schedulers.scheduler import scheduler_for
 from hpc_launch.service.before_submit import (
     confirm_cost,
     warn_about_node_health,

@@ -1,14 +1,19 @@
-"""Print log lines with their origin, and resolve the node given by --node."""
+"""Log lines for the terminal: with their origin, the last ones of a run, and the node given by --node."""
 
 from __future__ import annotations
 
+import re
 from typing import TextIO
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import LogFile, RankLogLine, log_files
 from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.status.progress_reader import tail_lines
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view import format_values
+from hpc_launch.view.format_values import log_lines
+from hpc_launch.view.state_text import last_attempt
 from hpc_launch.view.terminal import tolerant
 
 BATCH = "batch"
@@ -60,3 +65,34 @@ def choose_node(wanted: str, attempt: AttemptFolder) -> int | None:
 
 def _name(file: LogFile) -> str:
     return BATCH if file.node is None else file.path.name.removesuffix(".log")
+
+
+TAIL_BYTES = 16 * 1024
+"""Bytes read from the end of a log."""
+
+_RANK = re.compile(r"\[rank(\d{1,7})\]:[ ]?")
+
+
+def last_lines(status: RunStatus, most: int) -> list[str]:
+    """The newest lines of rank 0, oldest first, with escapes removed; the batch script's if the training wrote none."""
+    attempt = last_attempt(status)
+    if attempt is None or most <= 0:
+        return []
+    folder = AttemptFolder(attempt.folder)
+    for path in (folder.first_log, folder.batch_log):
+        try:
+            newest = tail_lines(path, TAIL_BYTES, over=attempt.ended is not None)
+        except OSError:
+            continue
+        lines = [line for text in reversed(newest) if (own := _of_rank_0(text)) for line in log_lines(own)]
+        if lines:
+            return lines[-most:]
+    return []
+
+
+def _of_rank_0(text: str) -> str:
+    """The line without its rank prefix; empty for other ranks."""
+    match = _RANK.match(text)
+    if match is None:
+        return text
+    return text[match.end() :] if int(match[1]) == 0 else ""

@@ -12,7 +12,7 @@ from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, pad
-from hpc_launch.view.log_tail import last_lines
+from hpc_launch.view.log_output import last_lines
 from hpc_launch.view.state_text import (
     elapsed,
     fraction,

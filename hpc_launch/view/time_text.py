@@ -1,13 +1,17 @@
-"""Where the time of a run went, as text and as JSON."""
+"""Where the time of runs went, as text, as JSON, and as the table of `list --goodput`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
-from hpc_launch.view.format_values import duration, number, share
+from hpc_launch.performance.time_account import CATEGORIES, TimeAccount
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.view.format_values import aligned, duration, number, share
+from hpc_launch.view.terminal import write_lines
 
 if TYPE_CHECKING:
-    from hpc_launch.performance.checkpoint_interval import CheckpointInterval
+    from hpc_launch.performance.measured_pace import CheckpointInterval
     from hpc_launch.performance.time_account import TimeAccount
 
 SMALL = 0.001
@@ -86,3 +90,32 @@ def why_lines(account: TimeAccount, interval: CheckpointInterval | None) -> list
     texts = {"time": time_line(account), "starts": phases_text(account)}
     texts["saves"] = interval_text(interval) if interval is not None else ""
     return [f"  {name:<9}  {text}" for name, text in texts.items() if text]
+
+
+def goodput_lines(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount]) -> list[str]:
+    """One line for each run, and one for all of them if there are several. Empty columns are left out."""
+    shown = [name for name in CATEGORIES if any(account.seconds(name) >= 1 for account in accounts)]
+    table = [["RUN", "STATE", "GOODPUT", "WALL", *(name.upper() for name in shown)]]
+    for status, account in zip(statuses, accounts, strict=True):
+        times = [account.wall_s, *(account.seconds(name) for name in shown)]
+        table.append([status.run, status.state, _share(account.goodput), *map(_time, times)])
+    if len(accounts) > 1:
+        used = sum(account.wall_s - account.seconds("queued") for account in accounts)
+        trained = sum(account.seconds("training") for account in accounts)
+        times = [sum(account.wall_s for account in accounts)]
+        times += [sum(account.seconds(name) for account in accounts) for name in shown]
+        table.append(["all", "", _share(trained / used if used > 0 else None), *map(_time, times)])
+    return aligned(table)
+
+
+def show_goodput(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount], stream: TextIO | None = None) -> None:
+    """Write the table to `stream` (default: stdout)."""
+    write_lines(goodput_lines(statuses, accounts), stream)
+
+
+def _share(goodput: float | None) -> str:
+    return "" if goodput is None else share(goodput)
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds >= 1 else ""

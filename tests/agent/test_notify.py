@@ -16,7 +16,7 @@ import pytest
 
 from hpc_launch.agent.notify_event import due
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.notification_state import notify_problems
+from hpc_launch.runs.status.tracker import notify_problems
 from tests.agent.program import altered, program
 from tests.busy import patience
 from tests.receiver import Receiver, receiver

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from hpc_launch.base.user_dirs import user
 from hpc_launch.diagnose.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, excluded_nodes, standing
-from hpc_launch.runs.node_health_store import NodeHealthStore
-from hpc_launch.runs.node_reports import MAX_BYTES, report_files
+from hpc_launch.runs.node_health_store import MAX_BYTES, NodeHealthStore, report_files
 
 
 def note(node: str, time: float = 0.0, run: str = "a", **more: Any) -> NodeReport:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from hpc_launch.performance.checkpoint_interval import CheckpointInterval, Exposure, checkpoint_interval, exposure_of
+from hpc_launch.performance.measured_pace import CheckpointInterval, Exposure, checkpoint_interval, exposure_of
 from hpc_launch.performance.time_account import AttemptTimes
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.view.time_text import interval_json, interval_text

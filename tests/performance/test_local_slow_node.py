@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.runs.records.watcher_records import start_events
+from hpc_launch.runs.records.node_records import start_events
 from hpc_launch.runs.status.startup_summary import ORDER, history
 from tests.cluster.services import wait_for
 from tests.here import launch

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpc_launch.performance.attempt_speed import attempt_remarks, gather, remarks
-from hpc_launch.performance.log_facts import LogFact, first_lines
-from hpc_launch.performance.run_samples import Gpu, NodeSamples, RankSamples, RunFacts
+from hpc_launch.performance.run_samples import Gpu, LogFact, NodeSamples, RankSamples, RunFacts, first_lines
 from hpc_launch.runs.layout import RunFolder
 
 SOCKETS = """\

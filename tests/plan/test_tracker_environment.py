@@ -11,7 +11,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.job.shell_text import quote
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.schedulers.slurm.command_environment import submission_environment
+from hpc_launch.schedulers.slurm.run_command import submission_environment
 from hpc_launch.script.render import render
 from hpc_launch.sites.load_layers import load
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from hpc_launch.retry import recover_run
 from hpc_launch.runs.submitting import submit_attempt
-from hpc_launch.runs.submitting.fault_points import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
+from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.prove.matrix import State

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpc_launch.retry import recover_run
-from hpc_launch.runs.submitting import continue_job
-from hpc_launch.runs.submitting.fault_points import STOP_AFTER
+from hpc_launch.runs.submitting import successor_job
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
+from hpc_launch.runs.submitting.run_store import STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.prove.matrix import State, keep_remains
 from tests.prove.scene import OVER
 from tests.slurm.user import User
 
-HOOK = (*recover_run.STEPS, *continue_job.STEPS)
+HOOK = (*recover_run.STEPS, *successor_job.CONTINUE_STEPS)
 """The end hook is frozen after one of these steps while the victim is killed."""
 POINTS = (*HOOK, "cleaning", "exec", "training")
 """And when the shell cleans the nodes, becomes the next attempt's script, and when that attempt trains."""

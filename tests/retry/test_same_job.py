@@ -18,12 +18,11 @@ from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import choose_nodes, recover_run, same_job
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.claim import abandon
+from hpc_launch.runs.records.submission import abandon
 from hpc_launch.runs.records.verdict_record import read_verdict
-from hpc_launch.runs.submitting import continue_job
-from hpc_launch.runs.submitting.fault_points import KILL_AFTER
+from hpc_launch.runs.submitting import successor_job
 from hpc_launch.runs.submitting.reconcile import GRACE_S
-from hpc_launch.runs.submitting.run_store import write_after
+from hpc_launch.runs.submitting.run_store import KILL_AFTER, write_after
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import JobRecord
 from tests.retry.driver import drive
@@ -232,7 +231,7 @@ def test_a_long_pause_is_spent_in_the_queue(runs: Path, scheduler: FakeScheduler
     assert hook(run, scheduler).startswith("submitted: attempt 3 is job 2")
 
 
-@pytest.mark.parametrize("step", [*recover_run.STEPS, *continue_job.STEPS])
+@pytest.mark.parametrize("step", [*recover_run.STEPS, *successor_job.CONTINUE_STEPS])
 def test_a_hook_that_is_killed_loses_nothing_and_doubles_nothing(
     runs: Path, scheduler: FakeScheduler, step: str
 ) -> None:
@@ -304,7 +303,7 @@ def test_a_new_job_follows_where_the_nodes_are_not_free_of_the_old_attempt(
 
 
 def test_the_record_of_a_job_without_steps_says_nothing_of_earlier_attempts() -> None:
-    from hpc_launch.runs.records.scheduler_state import of_attempt
+    from hpc_launch.runs.records.attempt_files import of_attempt
 
     record = JobRecord("1", "COMPLETED", derived_exit_code=1)
     assert of_attempt(record, None) is record

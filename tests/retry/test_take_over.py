@@ -19,10 +19,10 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.runs.submitting import continue_job, successor_job
+from hpc_launch.runs.submitting import successor_job
 from hpc_launch.runs.submitting.cancel_run import cancel_run
-from hpc_launch.runs.submitting.fault_points import KILL_AFTER
 from hpc_launch.runs.submitting.reconcile import GRACE_S
+from hpc_launch.runs.submitting.run_store import KILL_AFTER
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
 from tests.retry.driver import drive
 from tests.runs.fake import Clock, FakeScheduler
@@ -296,7 +296,7 @@ def trained(run: RunFolder, scheduler: FakeScheduler, starts: Callable[..., str]
     return result
 
 
-@pytest.mark.parametrize("step", successor_job.STEPS)
+@pytest.mark.parametrize("step", successor_job.SUCCESSOR_STEPS)
 def test_a_submitter_that_is_killed_leaves_at_most_one(
     runs: Path, scheduler: FakeScheduler, starts: Callable[..., str], step: str
 ) -> None:
@@ -313,7 +313,7 @@ def test_a_submitter_that_is_killed_leaves_at_most_one(
     assert len(run.attempts()) == 2
 
 
-@pytest.mark.parametrize("step", [*recover_run.STEPS, *continue_job.STEPS, *successor_job.STEPS])
+@pytest.mark.parametrize("step", [*recover_run.STEPS, *successor_job.CONTINUE_STEPS, *successor_job.SUCCESSOR_STEPS])
 def test_a_successor_that_is_killed_loses_nothing_and_doubles_nothing(
     runs: Path, scheduler: FakeScheduler, starts: Callable[..., str], step: str
 ) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 from hpc_launch.base.errors import NoContact, SubmitRefused, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
-from hpc_launch.schedulers.scheduler import JobRecord, Submission
+from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Submission
 
 
 @dataclass

@@ -11,10 +11,8 @@ from msgspec import to_builtins
 from hpc_launch.base.json_records import as_record
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
-from hpc_launch.runs.records.claim import CancelRequest
 from hpc_launch.runs.records.plan_record import PlanRecord
-from hpc_launch.runs.records.script_record import ScriptRecord
-from hpc_launch.runs.records.submission import Intent, Overrides, SubmittedJob
+from hpc_launch.runs.records.submission import CancelRequest, Intent, Overrides, ScriptRecord, SubmittedJob
 from hpc_launch.runs.records.verdict_record import VerdictRecord
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker

@@ -21,8 +21,7 @@ from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.sweeps import submit_array
 from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
-from hpc_launch.schedulers.queue_limits import ArrayRoom
-from hpc_launch.schedulers.scheduler import JobRecord, Submission
+from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, Submission
 from tests.runs.fake import FakeScheduler
 from tests.slurm.user import PROFILES
 

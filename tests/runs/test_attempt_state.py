@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
-from hpc_launch.runs.records.claim import Claim, parse_claim
+from hpc_launch.runs.records.submission import Claim, parse_claim
 from hpc_launch.runs.status.attempt_state import observe
 from hpc_launch.runs.status.attempt_view import AttemptView, SchedulerAnswer
 from hpc_launch.runs.status.run_state import STATES, run_state

@@ -15,12 +15,11 @@ from hpc_launch.diagnose.diagnosis import Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence
 from hpc_launch.diagnose.retry_policy import default_action
 from hpc_launch.runs.evidence import artifacts
-from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt, gather
-from hpc_launch.runs.evidence.rule_files import rulebook
+from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt, gather, rulebook
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.rank_logs import read_lines
-from hpc_launch.runs.records.claim import CANCELLED, NEVER_SUBMITTED
-from hpc_launch.runs.records.scheduler_state import keep_final
+from hpc_launch.runs.records.attempt_files import keep_final
+from hpc_launch.runs.records.submission import CANCELLED, NEVER_SUBMITTED
 from hpc_launch.runs.records.verdict_record import keep_verdict, verdict_record
 from hpc_launch.schedulers.scheduler import JobRecord
 from tests.diagnose.logs import BOOK

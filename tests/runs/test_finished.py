@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hpc_launch.base.json_records import as_record
-from hpc_launch.runs.records.script_record import ScriptRecord
-from hpc_launch.runs.status.finished import finished, unfinished
+from hpc_launch.runs.records.submission import ScriptRecord
+from hpc_launch.runs.status.run_state import finished, unfinished
 from hpc_launch.runs.status.run_status import Progress
 
 

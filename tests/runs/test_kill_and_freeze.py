@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.runs.submitting.fault_points import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
+from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new, submit_next
 from tests.runs.fake import FakeScheduler
 from tests.runs.samples import only_run, prepared, status_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.runs import index_folders
+from hpc_launch.runs import index_database
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index, user_index
@@ -125,7 +125,7 @@ def test_very_many_folders_of_others_hide_no_known_run(
     index.entries()
     for number in range(100):
         (three[0].path.parent / f"a{number}").mkdir()
-    monkeypatch.setattr(index_folders, "UNKNOWN_S", 0.0)
+    monkeypatch.setattr(index_database, "UNKNOWN_S", 0.0)
     assert names(again(index)) == {"alpha", "beta", "beta2"}
 
 

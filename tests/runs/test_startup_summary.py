@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.runs.records.watcher_records import WatcherEvent
+from hpc_launch.runs.records.node_records import WatcherEvent
 from hpc_launch.runs.status.startup_summary import LAUNCHER, MARKS, ORDER, NodeStart, Startup, history, summary
 
 BEGAN, NOW = 1000.0, 1300.0

@@ -15,7 +15,7 @@ from hpc_launch.runs.records.submission import SubmittedJob
 from hpc_launch.runs.sweeps.array_chunks import chunks
 from hpc_launch.runs.sweeps.ended_points import note_ended
 from hpc_launch.runs.sweeps.one_submitter import one_submitter
-from hpc_launch.schedulers.queue_limits import ArrayRoom
+from hpc_launch.schedulers.scheduler import ArrayRoom
 from tests.runs.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
 from tests.slurm.user import PROFILES
 

@@ -15,8 +15,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from hpc_launch.base.errors import SchedulerError
-from hpc_launch.schedulers.registry import scheduler_for
-from hpc_launch.schedulers.scheduler import Submission
+from hpc_launch.schedulers.scheduler import Submission, scheduler_for
 
 
 def call(method: str, values: dict[str, Any]) -> Any:

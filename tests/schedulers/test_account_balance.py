@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.schedulers.queue_limits import Balance
-from hpc_launch.schedulers.slurm.account_balance import balance, parse_balance
+from hpc_launch.schedulers.scheduler import Balance
+from hpc_launch.schedulers.slurm.query_limits import balance, parse_balance
 
 USED = "cpu=100000(70),mem=N(0),energy=N(0),node=N(0),billing=N(0),gres/gpu=6000(1230)"
 FREE = "cpu=N(7),mem=N(0),energy=N(0),node=N(0),billing=N(0),gres/gpu=N(1230)"

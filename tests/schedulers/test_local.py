@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.base.errors import SubmitRefused, Unreachable
-from hpc_launch.schedulers.local import local_jobs, supervised_job
+from hpc_launch.schedulers.local import local_jobs, supervisor
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from hpc_launch.schedulers.local.processes import descendants, processes_of_job, start_of
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
@@ -128,7 +128,7 @@ def test_a_stubborn_job_is_killed_at_its_limit(submit: Submit, scheduler: LocalS
     assert record.signal == signal.SIGKILL
     assert record.started is not None
     assert record.ended is not None
-    assert supervised_job.KILL_WAIT_S <= record.ended - record.started < supervised_job.KILL_WAIT_S + patience(5)
+    assert supervisor.KILL_WAIT_S <= record.ended - record.started < supervisor.KILL_WAIT_S + patience(5)
     assert not processes_of_job(job, str(folder))
 
 
@@ -289,7 +289,7 @@ def test_a_job_may_submit_the_next_one(scheduler: LocalScheduler, submit: Submit
     second = tmp_path / "second"
     second.mkdir()
     program = (
-        "from pathlib import Path; from hpc_launch.schedulers.registry import scheduler_for; "
+        "from pathlib import Path; from hpc_launch.schedulers.scheduler import scheduler_for; "
         "from hpc_launch.schedulers.scheduler import Submission; "
         f"print(scheduler_for('local').submit(Submission('sleep 1; echo done\\n', Path({str(second)!r}), 'n.t.2')))"
     )
@@ -308,7 +308,7 @@ def test_the_supervisor_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     package = "hpc_launch.schedulers"
-    local = [f"{package}.local{name}" for name in ("", ".processes", ".supervised_job", ".supervisor")]
+    local = [f"{package}.local{name}" for name in ("", ".processes", ".supervisor")]
     base = [f"hpc_launch.base{name}" for name in ("", ".pid_space")]
     expected = ["hpc_launch", *base, package, f"{package}.job_files", *local]
     assert done.stdout.split() == expected

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.schedulers.scheduler import JobRecord
-from hpc_launch.schedulers.slurm import parse_jobs, parse_values
+from hpc_launch.schedulers.slurm import parse_jobs
 from tests.cluster.requirements import REPOSITORY
 
 PARTS = REPOSITORY / "slurm_templates" / "parts"
@@ -142,13 +142,13 @@ def test_newer_columns_are_asked_for_where_sacct_knows_them() -> None:
     ("text", "state"), [("CANCELLED by 1000", "CANCELLED"), ("CANCELLED+", "CANCELLED"), ("", "UNKNOWN")]
 )
 def test_states(text: str, state: str) -> None:
-    assert parse_values.base_state(text) == state
+    assert parse_jobs.base_state(text) == state
 
 
 def test_times() -> None:
-    assert parse_values.epoch("1795254463") == 1795254463
-    assert all(parse_values.epoch(text) is None for text in ("Unknown", "None", "N/A", "", "0", "²"))
-    iso = parse_values.epoch("2026-11-20T12:22:27")
+    assert parse_jobs.epoch("1795254463") == 1795254463
+    assert all(parse_jobs.epoch(text) is None for text in ("Unknown", "None", "N/A", "", "0", "²"))
+    iso = parse_jobs.epoch("2026-11-20T12:22:27")
     assert iso is not None
     assert 1795000000 < iso < 1796000000
 

@@ -11,16 +11,16 @@ import pytest
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.json_records import write_record
-from hpc_launch.runs.status.scheduler_answers import SchedulerAnswers
+from hpc_launch.runs.status.followed_run import SchedulerAnswers
 from hpc_launch.schedulers.job_files import LOCAL_STATE
 from hpc_launch.schedulers.local import local_jobs
-from hpc_launch.schedulers.local.local_state import LocalState
+from hpc_launch.schedulers.local.local_jobs import LocalState
 from hpc_launch.schedulers.scheduler import PartlyUnreachable
 from hpc_launch.schedulers.ssh.leases import HostLeases, LeaseHolder, holders_of, leases_of
 from hpc_launch.schedulers.ssh.ssh_command import on_host
 from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
 from hpc_launch.site_tools.site_leases import SiteHost
-from hpc_launch.view.host_tables import lease_table
+from hpc_launch.view.site_tables import lease_table
 
 SSH = """\
 #!/bin/bash

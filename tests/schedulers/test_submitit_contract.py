@@ -80,8 +80,8 @@ def test_the_import_prints_nothing_and_sets_no_log_handler() -> None:
 
 def test_the_seam_is_light() -> None:
     program = (
-        "import sys; from hpc_launch.schedulers import registry, scheduler; registry.scheduler_for('slurm'); "
-        "registry.scheduler_for('local'); print(*{'submitit', 'cloudpickle', 'jinja2', 'click'} & set(sys.modules))"
+        "import sys; from hpc_launch.schedulers import scheduler; scheduler.scheduler_for('slurm'); "
+        "scheduler.scheduler_for('local'); print(*{'submitit', 'cloudpickle', 'jinja2', 'click'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not done.stdout.strip()

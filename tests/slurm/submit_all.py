@@ -13,7 +13,7 @@ from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.runs.submitting.submit_attempt import submit_new
-from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.schedulers.scheduler import scheduler_for
 
 
 def main(jobs: list[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.runs.submitting.fault_points import KILL_AFTER, STOP_AFTER
+from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.submit_attempt import STEPS
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.syscalls import descendants

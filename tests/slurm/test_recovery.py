@@ -15,7 +15,7 @@ import pytest
 
 from hpc_launch.retry import recover_run
 from hpc_launch.runs.submitting import submit_attempt
-from hpc_launch.runs.submitting.fault_points import KILL_AFTER
+from hpc_launch.runs.submitting.run_store import KILL_AFTER
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.slurm.user import PROFILES, User
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hpc_launch.retry import recover_run
-from hpc_launch.runs.submitting import continue_job, successor_job
-from hpc_launch.runs.submitting.fault_points import KILL_AFTER
+from hpc_launch.runs.submitting import successor_job
+from hpc_launch.runs.submitting.run_store import KILL_AFTER
 from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
@@ -204,7 +204,7 @@ def test_scancel_ends_the_run_with_no_client(user: User) -> None:
     assert (status["state"], len(status["attempts"])) == ("CANCELLED", 1)
 
 
-STEPS = (*recover_run.STEPS, *continue_job.STEPS, *successor_job.STEPS)
+STEPS = (*recover_run.STEPS, *successor_job.CONTINUE_STEPS, *successor_job.SUCCESSOR_STEPS)
 
 
 @pytest.mark.prove

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.files import open_regular, read_text, without_waiting
 from hpc_launch.base.json_records import as_record, read_record
-from hpc_launch.diagnose.evidence import AgentNote, LogScan, NodeExit, WorkerFailure
+from hpc_launch.diagnose.evidence import AgentNote, Hit, LogScan, NodeExit, WorkerFailure
 from hpc_launch.diagnose.hang_stacks import Frame, not_arrived, stack, stacks_in_log
 from hpc_launch.diagnose.match_budget import MatchBudget
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.diagnose.scan_log import LogScanner, decoded
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import log_files
-from hpc_launch.runs.records.watcher_records import WatcherEvent, read_hang, watcher_events
+from hpc_launch.runs.records.node_records import WatcherEvent, read_hang, watcher_events
+from hpc_launch.runs.records.verdict_record import read_verdict
 
 CHUNK = 1 << 18
 HEAD = 64 << 20
@@ -217,3 +220,62 @@ def _relative(path: Path, attempt: AttemptFolder) -> str:
 
 def _name(number: int | None, nodes: tuple[str, ...]) -> str | None:
     return nodes[number] if number is not None and 0 <= number < len(nodes) else None
+
+
+_GOOD = frozenset({"CONTINUE", "NONE"})
+"""Verdicts on an attempt that trained until something outside ended it, or to its end."""
+_MOST = 2
+"""How many good attempts are compared, the newest first."""
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+def without_ordinary(found: Iterable[LogScan], attempt: AttemptFolder, rules: Rulebook) -> Iterator[LogScan]:
+    """The scans, in which such lines count as warnings only."""
+    ordinary: frozenset[str] | None = None
+    for scan in found:
+        if scan.hits and ordinary is None:
+            ordinary = ordinary_lines(attempt, rules)
+        if not scan.hits or not ordinary:
+            yield scan
+            continue
+        yield replace(
+            scan, hits=tuple(replace(hit, faint=True) if _form(hit) in ordinary else hit for hit in scan.hits)
+        )
+
+
+def ordinary_lines(attempt: AttemptFolder, rules: Rulebook) -> frozenset[str]:
+    """The forms of the lines after which all of the newest good attempts before this one trained on."""
+    good = [one for one in attempt.run.attempts() if one.number < attempt.number and _is_good(one)][-_MOST:]
+    forms = [
+        frozenset(_form(hit) for scan in scans(one, rules, ()) for hit in scan.hits if hit.later_progress)
+        for one in good
+    ]
+    return frozenset.intersection(*forms) if forms else frozenset()
+
+
+def _is_good(attempt: AttemptFolder) -> bool:
+    verdict = read_verdict(attempt)
+    return verdict is not None and verdict.action in _GOOD
+
+
+def _form(hit: Hit) -> str:
+    return f"{hit.rule}: {_NUMBERS.sub('#', hit.text)}"
+
+
+_JOB = re.compile(r"\*\*\* (?:JOB|STEP) (\d+)\b|\bStepId=(\d+)\b")
+"""The job in a message of slurmstepd: src/slurmd/slurmstepd/req.c and mgr.c."""
+
+
+def without_other_jobs(found: Iterable[LogScan], job_id: str | None) -> Iterator[LogScan]:
+    """The scans without the messages that name another job than `job_id`."""
+    if job_id is None:
+        yield from found
+        return
+    for scan in found:
+        hits = tuple(hit for hit in scan.hits if _job(hit.text) in (None, job_id))
+        yield scan if len(hits) == len(scan.hits) else replace(scan, hits=hits)
+
+
+def _job(text: str) -> str | None:
+    match = _JOB.search(text)
+    return next(filter(None, match.groups())) if match else None

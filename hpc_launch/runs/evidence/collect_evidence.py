@@ -1,4 +1,4 @@
-"""Collect the evidence that an attempt, or any job, left behind, and diagnose it."""
+"""Collect the evidence of an attempt and diagnose it, with the failure rules of the site, the team and the user."""
 
 from __future__ import annotations
 
@@ -13,28 +13,98 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from hpc_launch.base.files import read_text
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis
 from hpc_launch.diagnose.evidence import HEARTBEAT, AgentNote, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
+from hpc_launch.diagnose.read_rules import parse_rules, shipped
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.diagnose.scan_log import LogScanner, scan
 from hpc_launch.job.hostlist import names_or_text
-from hpc_launch.runs.evidence.artifacts import CHUNK, node_exits, notes, read_chunks, scans
-from hpc_launch.runs.evidence.ordinary_lines import without_ordinary
-from hpc_launch.runs.evidence.other_jobs import without_other_jobs
-from hpc_launch.runs.evidence.rule_files import rulebook
+from hpc_launch.job.yaml_source import MAX_BYTES
+from hpc_launch.runs.evidence.artifacts import (
+    CHUNK,
+    node_exits,
+    notes,
+    read_chunks,
+    scans,
+    without_ordinary,
+    without_other_jobs,
+)
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.diagnosis_record import keep_diagnosis, kept_diagnosis
-from hpc_launch.runs.records.node_check_record import BAD_NODES, read_node_check
+from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check, watcher_events
 from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.run_info import read_info
-from hpc_launch.runs.records.verdict_record import read_verdict, stored_diagnosis
-from hpc_launch.runs.records.watcher_records import watcher_events
-from hpc_launch.runs.status.finished import unfinished
-from hpc_launch.runs.status.progress_reader import ProgressReader
-from hpc_launch.runs.status.startup_reader import StartupReader
+from hpc_launch.runs.records.verdict_record import keep_diagnosis, kept_diagnosis, read_verdict, stored_diagnosis
+from hpc_launch.runs.status.progress_reader import ProgressReader, StartupReader
+from hpc_launch.runs.status.run_state import unfinished
 from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.sites.search_path import search_path
+from hpc_launch.sites.trust import is_trusted_text
+
+MAX_RULES = 200
+MAX_RULE_FILES = 50
+MAX_RULES_BYTES = 256 << 10
+"""Limits on the rules of each folder that is not the user's or the machine's own. Checking a rule takes time, too."""
+
+
+def rulebook(findings: list[Finding] | None = None) -> Rulebook:
+    """All rules; a later rule replaces an earlier one with the same id, and the user's come last.
+
+    A rule of an untrusted file replaces none, and reports no node to others (`Rulebook.untrusted`). Invalid files and
+    rules are left out and added to `findings`.
+    """
+    book = shipped()
+    for folder, is_own in _folders():
+        read = kept = 0
+        for path in _files(folder)[: None if is_own else MAX_RULE_FILES]:
+            try:
+                text = read_text(path, longest=MAX_BYTES if is_own else MAX_RULES_BYTES - read)
+            except (OSError, UnicodeDecodeError) as error:
+                _report(findings, path, f"cannot be read: {error}")
+                continue
+            read += len(text)
+            rules, faults = parse_rules(text, book.causes, most=None if is_own else MAX_RULES - kept)
+            kept += len(rules)
+            trusted = is_own or is_trusted_text(text)
+            if not trusted:
+                faults += [
+                    f"rule {rule.id}: an untrusted file cannot replace it" for rule in rules if rule.id in book.rules
+                ]
+                rules = [rule for rule in rules if rule.id not in book.rules]
+            for fault in faults:
+                _report(findings, path, fault)
+            book = book.extended(rules, trusted=trusted)
+    return book
+
+
+def _folders() -> Iterator[tuple[Path, bool]]:
+    """The folders `rules` next to the site profiles: the machine's, the teams', the user's. With whether they are the
+    machine's or the user's."""
+    order = {"machine": 0, "shared": 1, "team": 2, "HPC_LAUNCH_SITE_PATH": 3, "user": 4}
+    layers = [(layer.split()[0], folder) for layer, folder in search_path()]
+    found = [(order[layer], layer, folder) for layer, folder in layers if layer in order]
+    for _, layer, folder in sorted(found, key=lambda entry: entry[0]):
+        is_own = layer in ("machine", "user")
+        yield (folder.parent if is_own else folder) / "rules", is_own
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.yaml"))
+    except OSError:
+        return []
+
+
+def _report(findings: list[Finding] | None, path: Path, fault: str) -> None:
+    if findings is not None:
+        hint = "correct or remove it; the other rules are used"
+        findings.append(
+            Finding(FindingCode.INVALID_RULE, f"a rule cannot be used: {fault}", Place(str(path)), hint, "warning")
+        )
+
 
 STDIN = "-"
 

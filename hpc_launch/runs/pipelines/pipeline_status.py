@@ -9,8 +9,7 @@ from typing import Any
 from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder
 from hpc_launch.runs.pipelines.stage_states import StageStates
 from hpc_launch.runs.pipelines.stage_status import DueRun, Found, StageStatus
-from hpc_launch.runs.status.group_status import STATE_ORDER, group_status
-from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, Progress, RunStatus
+from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, STATE_ORDER, Progress, RunStatus, group_status
 
 
 @dataclass(frozen=True)

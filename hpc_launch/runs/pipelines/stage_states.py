@@ -16,10 +16,9 @@ from hpc_launch.runs.pipelines.checkpoint_runs import Training, checkpoint_runs
 from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, StageRecord
 from hpc_launch.runs.pipelines.stage_status import DueRun, Found, StageRefusal, StageStatus
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.claim import never_submitted
-from hpc_launch.runs.status.group_status import STATE_ORDER
-from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.runs.submitting.scheduler_limits import LIMIT, RETRY_S
+from hpc_launch.runs.records.submission import never_submitted
+from hpc_launch.runs.status.run_status import STATE_ORDER, RunStatus
+from hpc_launch.runs.submitting.submit_attempt import LIMIT, RETRY_S
 from hpc_launch.runs.sweeps.sweep_status import SweepStatus
 
 

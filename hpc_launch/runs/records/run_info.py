@@ -1,9 +1,14 @@
-"""run.json and code.json: which run this is, and which code its attempts run."""
+"""run.json and code.json: which run this is, which code its attempts run, and whether it is this user's own."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from msgspec import Struct
 
+from hpc_launch.base.errors import UsageError
+from hpc_launch.base.files import access_to, only_writable_by
 from hpc_launch.base.json_records import read_record
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.process_identity import ProcessRecord
@@ -42,3 +47,48 @@ class CodeInfo(Struct, frozen=True, kw_only=True):
 def read_info(run: RunFolder) -> RunInfo | None:
     """The content of run.json; None where the run is not complete on disk."""
     return read_record(run.info, RunInfo)
+
+
+def changeable_by_others(run: RunFolder) -> Path | None:
+    """The folder of the run, or of the sweep or pipeline above it, that another user owns or can write to.
+
+    None if there is none: nobody else can then put a file into the run, whose folders are the user's own.
+    """
+    home = run.sweep or run
+    for folder in (home.pipeline or home, home, run):
+        try:
+            if not only_writable_by(os.getuid(), access_to(folder.path, links=False)):
+                return folder.path
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return folder.path
+    return None
+
+
+def copied_from(run: RunFolder) -> str | None:
+    """The run that a folder of another name is a copy of, whose jobs its records name; None for the run itself."""
+    info = read_info(run)
+    return info.run if info is not None and info.run and info.run != run.name else None
+
+
+def why_not_own(run: RunFolder) -> str | None:
+    """Why nobody may continue the run from here, as text; None if this user may."""
+    original, path = copied_from(run), changeable_by_others(run)
+    if original is not None:
+        return f"{run.path} is a copy of the run {original}"
+    return f"{path} belongs to another user, or other users can change it" if path is not None else None
+
+
+def refuse_foreign(run: RunFolder) -> None:
+    """Raise UsageError if another user could have changed what the next attempt would run, or if it is a copy."""
+    reason, original = why_not_own(run), copied_from(run)
+    if reason is not None:
+        hint = f"check the folder, then run `chmod -R go-w {run.path}`; only its owner can continue a run"
+        raise UsageError(reason, f"continue {original}, or submit the job file again" if original else hint)
+
+
+def refuse_other_users_run(run: RunFolder) -> None:
+    """Raise UsageError for a run folder of another user, whose records may name any job."""
+    if run.is_foreign:
+        raise UsageError(f"{run.path} belongs to another user", "only its owner can cancel it")

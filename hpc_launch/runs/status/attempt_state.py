@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hpc_launch.job.hostlist import names_or_text
-from hpc_launch.runs.records.claim import CANCELLED
-from hpc_launch.runs.records.submission import Overrides
+from hpc_launch.runs.records.submission import CANCELLED, Overrides
 from hpc_launch.runs.status.attempt_view import WAITING_STATES, AttemptView
 from hpc_launch.runs.status.run_status import STATE_SOURCES, AttemptStatus
 from hpc_launch.schedulers.scheduler import JobRecord

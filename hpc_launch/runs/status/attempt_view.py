@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hpc_launch.runs.records.attempt_files import AttemptFiles
-from hpc_launch.runs.records.script_record import ScriptRecord
+from hpc_launch.runs.records.submission import ScriptRecord
 from hpc_launch.schedulers.scheduler import ENDED_STATES, LIVE_STATES, JobRecord
 
 WAITING_STATES = frozenset(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 
 from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.startup_summary import Startup
 from hpc_launch.schedulers.scheduler import JobRecord
@@ -164,3 +169,94 @@ def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:
         "evidence": to_builtins(attempt.evidence),
         "overrides": to_builtins(attempt.overrides),
     }
+
+
+STATE_ORDER = (
+    "RUNNING", "STARTING", "ENDING", "RETRYING", "SUBMITTING", "PENDING", "STUCK", "UNKNOWN",
+    "FAILED", "STOPPED", "CANCELLED", "COMPLETED",
+)  # fmt: skip
+"""A group has the first of these states that one of its parts has."""
+
+
+def group_status(
+    run: RunFolder,
+    state: str,
+    reason: str | None,
+    parts: Sequence[RunStatus],
+    *,
+    progress: Progress,
+    undecided: bool,
+    final_stamp: int | None,
+) -> RunStatus:
+    """The status of the folder `run`. Its source is that of a part in the same state, its age that of the oldest."""
+    info = read_info(run)
+    return RunStatus(
+        run=run.name,
+        name=info.name if info else run.name,
+        site=info.site if info else "",
+        folder=run.path,
+        state=state,
+        reason=reason,
+        job_id=None,
+        source=next((one.source for one in parts if one.state == state), "none"),
+        age_s=max((one.age_s for one in parts if one.age_s is not None), default=None),
+        progress=progress,
+        undecided=undecided,
+        final_stamp=final_stamp,
+    )
+
+
+class FinalStatus(msgspec.Struct, frozen=True, array_like=True):
+    """The status of a finished run, once as JSON has it and once as the views need it."""
+
+    as_of: float | None
+    """When the source said so, in seconds since the epoch."""
+    json: dict[str, Any]
+    """The object of `list --json`, without the age."""
+    whole: bytes
+    """RunStatus with its last attempt, packed: unpacking it takes longer than all the rest."""
+
+    def age_s(self, now: float) -> float | None:
+        """How old the source's answer is."""
+        return None if self.as_of is None else max(0.0, now - self.as_of)
+
+    def as_json(self, now: float) -> dict[str, Any]:
+        """The object of `list --json`."""
+        return self.json | {"state_age_s": self.age_s(now)}
+
+    def status(self, now: float) -> RunStatus:
+        """The status for a view."""
+        return replace(_WHOLE.decode(zlib.decompress(self.whole)), age_s=self.age_s(now))
+
+
+def encode_final(status: RunStatus, now: float) -> bytes:
+    """The status of a finished run as bytes."""
+    attempts = tuple(replace(attempt, evidence=()) for attempt in status.attempts[-1:])
+    whole = _ENCODER.encode(replace(status, attempts=attempts, age_s=None, final_stamp=None))
+    as_of = None if status.age_s is None else now - status.age_s
+    return _ENCODER.encode(FinalStatus(as_of, status.as_json(attempts=False), zlib.compress(whole, 1)))
+
+
+def decode_final(data: bytes) -> FinalStatus:
+    """The status from these bytes."""
+    return _DECODER.decode(data)
+
+
+def _path_out(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def _path_in(kind: type, value: Any) -> Any:
+    return kind(value)
+
+
+_KINDS = (RunStatus, AttemptStatus, Progress, Startup)
+
+LAYOUT = zlib.crc32(repr([(one.name, one.type) for kind in _KINDS for one in fields(kind)]).encode())
+"""Changes with the fields of these types: then the bytes cannot be decoded any more."""
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_path_out)
+_DECODER = msgspec.msgpack.Decoder(FinalStatus)
+_WHOLE = msgspec.msgpack.Decoder(RunStatus, dec_hook=_path_in)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_launch.job.hostlist import compress
-from hpc_launch.runs.records.watcher_records import WatcherEvent
+from hpc_launch.runs.records.node_records import WatcherEvent
 
 MARKS = {
     "": ("start", "not started"),

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from hpc_launch.base.errors import UserError
+from hpc_launch.agent.notify_event import CHANNELS, MOST_TRIES, claim_path, events, is_final, read
+from hpc_launch.base.errors import Unreachable, UserError
 from hpc_launch.runs.checkpoint_files import near_miss
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.notification_state import notify_problems
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.claim import never_submitted
 from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.submission import never_submitted
 from hpc_launch.runs.status.attempt_state import cancel_text, observe
 from hpc_launch.runs.status.attempt_view import AttemptView, SourceLags
-from hpc_launch.runs.status.finished import unfinished
-from hpc_launch.runs.status.followed_run import FollowedRun
-from hpc_launch.runs.status.progress_reader import ProgressReader
-from hpc_launch.runs.status.run_state import Never, never_known, run_state, with_verdict
+from hpc_launch.runs.status.followed_run import FollowedRun, SchedulerAnswers
+from hpc_launch.runs.status.progress_reader import ProgressReader, StartupReader
+from hpc_launch.runs.status.run_state import Never, never_known, run_state, unfinished, with_verdict
 from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus, successor_text
-from hpc_launch.runs.status.scheduler_answers import SchedulerAnswers
-from hpc_launch.runs.status.startup_reader import StartupReader
 from hpc_launch.runs.submitting.reconcile import no_attempt, reconcile
 from hpc_launch.schedulers.scheduler import Scheduler
+
+
+def notify_problems(run: RunFolder) -> list[str]:
+    """One line for each channel that did not get its last message."""
+    folder = str(run.path)
+    if run.is_foreign or not os.path.isdir(os.path.join(folder, "notify")):
+        return []
+    lines: dict[str, str] = {}
+    # By time, but a driver may note the end of a short run before the job notes its start.
+    for name, event in sorted(events(folder), key=lambda one: (is_final(one[0]), float(one[1].get("time") or 0))):
+        for channel in CHANNELS:
+            tries = [read(claim_path(folder, name, channel, number)) for number in range(1, MOST_TRIES + 1)]
+            last = next((one for one in reversed(tries) if one), None)
+            if last is None:
+                continue
+            lines.pop(channel, None)
+            if last.get("state") in ("failed", "unknown"):
+                count = sum(bool(one) for one in tries)
+                what = f"the message `{event.get('event')}` did not reach the {channel}: {last.get('why')}"
+                lines[channel] = f"{what} (try {count} of {MOST_TRIES})"
+    return list(lines.values())
+
 
 RECONCILE_S = 10.0
 """Pause between two look-ups of a submission without a job id."""
@@ -252,3 +272,63 @@ def _pause_until(files: list[AttemptFiles], state: str) -> float | None:
 def _expected_start(views: list[AttemptView]) -> float | None:
     live = views[-1].live if views else None
     return live.expected_start if live is not None else None
+
+
+UNSEEN_S = 60.0
+"""A job younger than this may be missing from the scheduler's answer just because it is new."""
+
+
+def still_alive(run: RunFolder, scheduler: Scheduler, *, ending: bool = False) -> str | None:
+    """What of the run is still alive, as text; None where every attempt is over or void.
+
+    Args:
+        run: The run.
+        scheduler: Queried at once.
+        ending: A last attempt whose script has ended counts as over even if its job is still completing: only for a
+            next job that Slurm starts after it (`--dependency=afterany`).
+
+    Raises Unreachable where that cannot be determined.
+    """
+    tracker = RunTracker([run], lambda _: scheduler)
+    tracker.poll(fresh=True)
+    return alive_by(tracker, run, ending=ending)
+
+
+def alive_by(tracker: RunTracker, run: RunFolder, *, ending: bool = False) -> str | None:
+    """The same by the last poll of a tracker."""
+    views = tracker.views(run)
+    if not views:
+        return tracker.last[run.name].reason or "it is being submitted"
+    for view in views:
+        if ending and view is views[-1] and script_ended(view):
+            continue
+        alive = _alive(view)
+        if alive is not None:
+            return f"attempt {view.files.attempt.number}: {alive}"
+    return None
+
+
+def script_ended(view: AttemptView) -> bool:
+    """Whether the script has ended: Slurm may still be cleaning up the job."""
+    return view.end is not None and not view.superseded and not view.requeued
+
+
+def _alive(view: AttemptView) -> str | None:
+    if view.files.void is not None or view.superseded:
+        return None
+    if view.job_id is None:
+        return view.submitting or "its submission is not settled"
+    if view.files.final is not None:
+        return None
+    if view.answer.error is not None:
+        raise Unreachable(
+            f"cannot determine whether job {view.job_id} is over: {view.answer.error}",
+            hint="nothing was submitted; try again when the scheduler answers",
+        )
+    if view.live is not None:
+        return f"job {view.job_id} is {view.live.state}"
+    if view.final_record is not None:
+        return None
+    if view.end is None and view.submitted is not None and time.time() - view.submitted < UNSEEN_S:
+        return f"job {view.job_id} was submitted a moment ago, and the scheduler does not show it yet"
+    return None

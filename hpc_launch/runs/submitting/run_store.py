@@ -6,8 +6,10 @@ import errno
 import os
 import secrets
 import shutil
+import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -249,3 +251,22 @@ def new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
                 # A default ACL would replace the umask for everything that bash, srun and the agents create here.
                 os.removexattr(run.path, "system.posix_acl_default")
             return run
+
+
+KILL_AFTER = "HPC_LAUNCH_TEST_KILL_AFTER"
+STOP_AFTER = "HPC_LAUNCH_TEST_STOP_AFTER"
+
+_done = Counter[str]()
+
+
+def checkpoint(step: str) -> None:
+    """Mark `step` as done. The process sends itself SIGKILL or SIGSTOP if the variable names this step.
+
+    `STEP#2` names it when it is done for the second time.
+    """
+    _done[step] += 1
+    names = (step, f"{step}#{_done[step]}")
+    if os.environ.get(KILL_AFTER) in names:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if os.environ.get(STOP_AFTER) in names:
+        os.kill(os.getpid(), signal.SIGSTOP)

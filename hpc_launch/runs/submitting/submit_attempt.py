@@ -1,27 +1,42 @@
 """Submit an attempt exactly once, even if the process is killed, frozen or left without an answer at any point.
 
 The order is the protocol: folder → attempt claimed → script → intent with a token → sbatch → job.json → index.
-Before the intent is written nothing can have been submitted; send_job.py runs sbatch; after it the token finds the job
-(reconcile.py); and a job trains only if it creates the attempt's `claim` first.
+Before the intent is written nothing can have been submitted; after it the token finds the job (reconcile.py); and a job
+trains only if it creates the attempt's `claim` first.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
-from hpc_launch.base.errors import UsageError
-from hpc_launch.base.json_records import write_record
-from hpc_launch.runs.layout import AttemptFolder, RunFolder
-from hpc_launch.runs.records.claim import read_claim
+from msgspec import structs
+
+from hpc_launch.base.errors import (
+    NoContact,
+    NotWritten,
+    SchedulerError,
+    SubmitRefused,
+    SubmitUnknown,
+    Unreachable,
+    UsageError,
+)
+from hpc_launch.base.json_records import read_record, write_record
+from hpc_launch.job.shell_text import quote
+from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.journal import Journal
 from hpc_launch.runs.records.process_identity import process_fields, this_process
-from hpc_launch.runs.records.submission import Intent, new_token, write_job
+from hpc_launch.runs.records.submission import Intent, abandon, new_token, read_claim, write_job
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.fault_points import checkpoint
+from hpc_launch.runs.submitting.reconcile import adopt, look_up
 from hpc_launch.runs.submitting.run_store import (
     PreparedAttempt,
+    cannot_write,
+    checkpoint,
     claim_number,
     create_run,
     discard,
@@ -30,13 +45,124 @@ from hpc_launch.runs.submitting.run_store import (
     write_after,
     write_attempt,
 )
-from hpc_launch.runs.submitting.send_job import AttemptTask, Wait, check_ours, check_wanted, send_job
-from hpc_launch.runs.submitting.sentinel_job import submit_sentinel
 from hpc_launch.runs.submitting.successor_job import cancel_successor, send_successor
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 
+RENEW_S = 60.0
+"""How often a waiting submission renews its intent."""
+
+MOST_SUBMISSIONS = 20
+"""How often `wait` submits an attempt again. If two of its jobs ever exist, the second exits at the claim."""
+
+Wait = Callable[[str], None]
+"""Wait for a scheduler that does not answer, without limit; called with what is waited for."""
+
+
+@dataclass(frozen=True)
+class AttemptTask:
+    """One attempt that is being submitted."""
+
+    run: RunFolder
+    attempt: AttemptFolder
+    prepared: PreparedAttempt
+    scheduler: Scheduler
+    journal: Journal
+    lookup_s: float
+    wait: Wait | None = None
+
+
+def send_job(task: AttemptTask, submission: Submission) -> str:
+    """Submit. Every answer becomes a job id, a refusal on record, or SubmitUnknown."""
+    run, attempt = task.run, task.attempt
+    for submissions in range(1, MOST_SUBMISSIONS + 1):
+        try:
+            return task.scheduler.submit(submission)
+        except NotWritten as error:
+            if read_claim(attempt) is None:
+                discard(run, attempt)
+            raise cannot_write(run.path, str(error)) from error
+        except SubmitRefused as error:
+            reason = f"refused: {error}"
+            with suppress(OSError):
+                abandon(attempt, reason)
+            task.journal.note("voided", attempt=attempt.number, reason=reason)
+            raise
+        except SubmitUnknown as error:
+            found = _look_up(task, submission.job_name, error)
+            if found is not None:
+                return adopt(attempt, found, time.time(), task.journal)
+            if task.wait is None or not isinstance(error, NoContact) or submissions == MOST_SUBMISSIONS:
+                raise SubmitUnknown(
+                    f"the scheduler gave no clear answer, so the job of {run.name} may or may not have been submitted: "
+                    f"{error}",
+                    hint=f"hpc-launch status {run.name} finds it by its name {submission.job_name}; "
+                    "nothing is submitted twice; with --wait, submit waits for the scheduler",
+                ) from error
+            check_ours(task)
+    raise AssertionError("unreachable")
+
+
+def _look_up(task: AttemptTask, job_name: str, error: SubmitUnknown) -> str | None:
+    """The job that a submission without an answer left; with `wait`, once the scheduler answers again."""
+    attempt, wait = task.attempt, task.wait
+    task.journal.note("no answer", attempt=attempt.number, reason=str(error))
+    if wait is None or not isinstance(error, NoContact):
+        return look_up(task.scheduler, job_name, task.lookup_s)
+    wait(f"the scheduler does not answer: {error}")
+
+    def while_away(error: Unreachable) -> None:
+        wait(f"the scheduler does not answer: {error}")
+        check_ours(task)
+        # Other drivers abandon a submission by its age.
+        intent = read_record(attempt.intent, Intent)
+        if intent is not None and time.time() - (intent.time or 0) > RENEW_S:
+            with suppress(OSError):
+                write_record(attempt.intent, structs.replace(intent, time=time.time()))
+
+    return look_up(task.scheduler, job_name, task.lookup_s, while_away)
+
+
+def check_ours(task: AttemptTask) -> None:
+    """Raise UsageError if another process has abandoned the attempt while this one was frozen."""
+    claim = read_claim(task.attempt)
+    if claim is not None:
+        whose = claim.void or f"job {claim.job_id} has it"
+        raise UsageError(f"attempt {task.attempt.number} of {task.run.name} was abandoned meanwhile: {whose}")
+
+
+def check_wanted(task: AttemptTask, job_id: str) -> None:
+    """The same check after sbatch: cancel the job, which would otherwise wait in the queue only to exit at once."""
+    claim = read_claim(task.attempt)
+    if claim is None or claim.job_id == job_id:
+        return
+    with suppress(SchedulerError):
+        task.scheduler.cancel(job_id)
+    check_ours(task)
+
+
+_OPTIONS = ("--nodes=1", "--ntasks=1", "--no-requeue")
+
+
+def submit_sentinel(task: AttemptTask, submission: Submission, job_id: str) -> None:
+    """Submit the sentinel of this job, where the plan wants one. The run does not depend on it."""
+    run, attempt, recovery = task.run, task.attempt, task.prepared.plan.recovery
+    if recovery is None or recovery.sentinel is None:
+        return
+    script = f"#!/bin/bash\n# Runs the next driver of {run.name} after job {job_id}.\n"
+    after = quote(str(run.after))
+    script += f"[ -O {after} ] && exec bash {after} {quote(str(attempt.path))} --outside\n"
+    options = (*_OPTIONS, f"--dependency=afterany:{job_id}", *recovery.sentinel)
+    with suppress(OSError, SchedulerError):
+        attempt.sentinel.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        # It inherits the submitter's environment, with the secrets that the next attempt needs.
+        name = f"{submission.job_name}.sentinel"
+        sentinel = Submission(script, attempt.sentinel, name, options, submission.environment)
+        sentinel_id = task.scheduler.submit(sentinel)
+        task.journal.note("sentinel", attempt=attempt.number, job_id=sentinel_id, of=job_id)
+
+
 STEPS = ("folder", "claimed", "script", "intent", "checked", "submitted", "job", "index")
-"""The names of the steps, in order (fault_points.py)."""
+"""The names of the steps, in order (`checkpoint` in run_store.py)."""
 
 LOOKUP_S = 15.0
 """How long a submission without an answer is looked up before the command fails."""
@@ -96,7 +222,7 @@ def submit_next(
         UsageError: The last attempt is still alive (the message says what is), or another driver was first.
         Unreachable: Whether it is alive cannot be determined now.
     """
-    from hpc_launch.runs.status.still_alive import still_alive  # `submit` does not need the tracker
+    from hpc_launch.runs.status.tracker import still_alive  # `submit` does not need the tracker
 
     attempts = run.attempts()
     if attempts:
@@ -176,3 +302,10 @@ def _prepare(task: AttemptTask) -> Submission:
         time_limit_s=prepared.plan.time_limit_s,
         signal_before_s=prepared.plan.signal_before_s,
     )
+
+
+LIMIT = re.compile(r"limit|policy", re.IGNORECASE)
+"""Found in the reason of such a refusal."""
+
+RETRY_S = 300.0
+"""How long drivers wait after one."""

@@ -1,19 +1,26 @@
-"""Queue a run's next job while the current one runs, and cancel it.
+"""The jobs after the first: queue a run's next job, cancel it, and prepare an attempt in a job that exists already.
 
-The order is the protocol: the record with the job's name, created once for each attempt → sbatch → its id in the
-record. Nothing depends on this job: it may start an attempt only as any driver may, by claiming the next number, and
-ends at once where there is nothing to do (slurm_templates/successor.sh). So one that nobody knows of does no harm.
+Successor: the record with the job's name, created once for each attempt → sbatch → its id in the record. Nothing
+depends on this job: it may start an attempt only as any driver may, by claiming the next number, and ends at once
+where there is nothing to do (slurm_templates/successor.sh). So one that nobody knows of does no harm.
+
+An attempt in a job that exists: folder → attempt claimed → script → job.json. With job.json the attempt is the job's:
+its script starts it when the driver is done. Before that, the attempt counts as one that was never submitted.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
 
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import SchedulerError, SubmitRefused
+from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import create_record, write_record
 from hpc_launch.base.resources import shipped
 from hpc_launch.job.shell_text import quote
@@ -21,17 +28,22 @@ from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.journal import Journal
 from hpc_launch.runs.records.process_identity import process_fields, this_process
-from hpc_launch.runs.records.submission import new_token
-from hpc_launch.runs.records.successor_record import SuccessorRecord, keep_over
+from hpc_launch.runs.records.submission import Intent, SuccessorRecord, keep_over, new_token, read_claim, write_job
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.fault_points import checkpoint
 from hpc_launch.runs.submitting.reconcile import still_has_id
-from hpc_launch.runs.submitting.run_store import PreparedAttempt
+from hpc_launch.runs.submitting.run_store import (
+    PreparedAttempt,
+    checkpoint,
+    claim_number,
+    discard,
+    refusing,
+    write_attempt,
+)
 from hpc_launch.schedulers.job_files import directives
 from hpc_launch.schedulers.scheduler import Cancelling, Scheduler, Submission
 
-STEPS = ("successor recorded", "successor submitted", "successor known")
-"""The names of the steps, in order (fault_points.py)."""
+SUCCESSOR_STEPS = ("successor recorded", "successor submitted", "successor known")
+"""The names of the steps, in order (`checkpoint` in run_store.py)."""
 
 _OF_ONE_ATTEMPT = ("--dependency=", "--begin=")
 
@@ -119,3 +131,55 @@ def _script(run: RunFolder, script: str, job_id: str) -> str:
             (shipped("slurm_templates") / "successor.sh").read_text("utf-8"),
         ]
     )
+
+
+CONTINUE_STEPS = ("claimed", "script", "job")
+"""The names of the steps, in order (`checkpoint` in run_store.py)."""
+
+
+@dataclass(frozen=True)
+class OwnJob:
+    """The job that this process runs in. `name`: as submitted. `submitted`: when, if no attempt ran in it before."""
+
+    job_id: str
+    name: str | None
+    cluster: str | None
+    restart: int = 0
+    submitted: float | None = None
+    how: Literal["continued in its job", "taken over"] = "continued in its job"
+
+
+def continue_job(
+    run: RunFolder, prepared: PreparedAttempt, job: OwnJob, number: int, nodes: Sequence[str]
+) -> AttemptFolder:
+    """Write attempt `number`, to be started on these nodes in a job.
+
+    Raises:
+        UsageError: Another driver was first.
+        Refused: The run folder cannot be written. Nothing is left of the attempt.
+    """
+    attempt, journal = claim_number(run, number), Journal(run)
+    try:
+        with refusing(run.path):
+            journal.write("attempt claimed", attempt=number)
+            checkpoint("claimed")
+            write_attempt(attempt, prepared)
+            write_atomic(attempt.hosts, "".join(f"{node}\n" for node in nodes))
+            checkpoint("script")
+            submitted = job.submitted if job.submitted is not None else time.time()
+            write_job(attempt, job.job_id, submitted, job.cluster, restart=job.restart)
+            checkpoint("job")
+            # Without a token of its own, and after job.json: the name is that of the job, which still runs.
+            intent = Intent(
+                job_name=job.name,
+                time=submitted,
+                overrides=prepared.overrides,
+                **process_fields(this_process()),
+            )
+            write_record(attempt.intent, intent)
+    except BaseException:
+        if read_claim(attempt) is None:
+            discard(run, attempt)
+        raise
+    journal.note(job.how, attempt=number, job_id=job.job_id)
+    return attempt

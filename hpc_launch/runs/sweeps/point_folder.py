@@ -13,8 +13,7 @@ from msgspec import structs
 from hpc_launch.base.json_records import write_record
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.claim import NEVER_SUBMITTED, never_submitted, read_claim
-from hpc_launch.runs.records.submission import Intent
+from hpc_launch.runs.records.submission import NEVER_SUBMITTED, Intent, never_submitted, read_claim
 from hpc_launch.runs.submitting.run_store import PreparedAttempt, write_attempt, write_info
 from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 

@@ -19,23 +19,27 @@ from hpc_launch.base.files import synced_together, write_atomic
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.claim import abandon
 from hpc_launch.runs.records.journal import Journal
 from hpc_launch.runs.records.process_identity import process_fields, this_process
-from hpc_launch.runs.records.submission import Intent, array_of, new_token, write_job
+from hpc_launch.runs.records.submission import Intent, abandon, array_of, new_token, write_job
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.fault_points import checkpoint
 from hpc_launch.runs.submitting.reconcile import reconcile
-from hpc_launch.runs.submitting.run_store import PreparedAttempt, refusing
-from hpc_launch.runs.submitting.send_job import AttemptTask, Wait, check_ours, check_wanted, send_job
-from hpc_launch.runs.submitting.sentinel_job import submit_sentinel
+from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing
+from hpc_launch.runs.submitting.submit_attempt import (
+    AttemptTask,
+    Wait,
+    check_ours,
+    check_wanted,
+    send_job,
+    submit_sentinel,
+)
 from hpc_launch.runs.sweeps.array_chunks import ArrayChunk
 from hpc_launch.runs.sweeps.point_folder import begin_attempt, create_point, refused_text
 from hpc_launch.runs.sweeps.sweep_folder import SweepFolder, tasks_of
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 
 STEPS = ("array claimed", "points", "array ready", "array submitted", "array job", "array jobs")
-"""The names of the steps, in order (fault_points.py)."""
+"""The names of the steps, in order (`checkpoint` in run_store.py)."""
 
 _SETTLED = "settled"
 """The file of an array of which nothing is left to do."""

@@ -19,7 +19,7 @@ from hpc_launch.base.python_command import module_command
 from hpc_launch.job.hostlist import compress
 from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT
 from hpc_launch.schedulers.local import local_jobs
-from hpc_launch.schedulers.local.local_state import LocalState, read_local_state
+from hpc_launch.schedulers.local.local_jobs import LocalState, read_local_state
 from hpc_launch.schedulers.local.processes import (
     IN_ALLOCATION,
     JOB_ID,
@@ -29,7 +29,7 @@ from hpc_launch.schedulers.local.processes import (
     send_signal,
 )
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler, Submission
-from hpc_launch.schedulers.slurm.command_environment import submission_environment
+from hpc_launch.schedulers.slurm.run_command import submission_environment
 
 START_TIMEOUT_S = 60.0
 """Seconds a supervisor may take to start: usually 0.1 s, but starting Python takes longer on a loaded machine."""

@@ -5,22 +5,214 @@
 
 The command returns when the job runs; the supervisor continues in its own session. It records the job's state in
 ATTEMPT_FOLDER/local.json, runs `bash ATTEMPT_FOLDER/script.sh ATTEMPT_FOLDER` in a separate session with its output
-appended to ATTEMPT_FOLDER/batch.log, and exits when no process of the job is left (supervised_job.py).
+appended to ATTEMPT_FOLDER/batch.log, and exits when no process of the job is left:
 
-To start fast it uses only the standard library and its neighbouring modules.
+- `signal_before_s` before the limit: SIGUSR1 to the batch shell alone, as with `sbatch --signal=B:USR1@N`.
+- At the limit, and on SIGTERM to the supervisor (a cancel): SIGTERM to the batch shell's process group, and SIGKILL
+  to all remaining processes KILL_WAIT_S later. State TIMEOUT or CANCELLED, whatever the script's exit code.
+- When the batch shell exits: the same for processes it left behind. State COMPLETED or FAILED.
+
+As a child subreaper (prctl(2)) the supervisor stays the ancestor of every process of the job, including torchrun's
+workers in their own sessions. If it dies, the batch shell gets SIGTERM. To start fast it uses only the standard library
+and its neighbouring modules.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import errno
+import json
 import os
 import signal
+import socket
 import sys
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from hpc_launch.schedulers.job_files import BATCH_LOG
-from hpc_launch.schedulers.local.supervised_job import WATCHED, SupervisedJob
+from hpc_launch.base.pid_space import machine_id, pid_space
+from hpc_launch.schedulers.job_files import BATCH_LOG, LOCAL_STATE, SCRIPT
+from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER, descendants, job_marker, send_signal, start_of
+
+KILL_WAIT_S = 10.0
+"""Seconds between SIGTERM and SIGKILL (slurm.conf's KillWait; its default is 30)."""
+DEAD_WAIT_S = 10.0
+"""Seconds to wait for killed processes: one that hangs in the kernel cannot be killed."""
+WRITE_TRIES = 60
+"""How often, once a second, to retry recording the end if the disk is full or unavailable."""
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+"""Signals that a supervisor blocks and waits for."""
+
+
+def _prctl(option: int, value: int) -> None:
+    """prctl(2). Without it jobs still run, but stray processes may survive their end."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+@dataclass
+class SupervisedJob:
+    """A job that this process starts, limits and records."""
+
+    folder: Path
+    job_id: str
+    name: str
+    time_limit_s: float | None
+    signal_before_s: float | None
+    state: dict[str, Any] = field(default_factory=dict)
+    shell: int = 0
+    status: int | None = None
+    """The batch shell's wait(2) status; None while it runs."""
+
+    def write(self, **changes: Any) -> None:
+        """Update local.json atomically. Raises OSError."""
+        self.state |= changes
+        temporary = self.folder / f".{LOCAL_STATE}.{os.getpid()}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(self.state, stream, indent=2)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, self.folder / LOCAL_STATE)
+
+    def start(self) -> None:
+        """Start the batch shell and record it. Raises OSError."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self.write(
+            job_id=self.job_id,
+            name=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            pid_start=start_of(os.getpid()),
+            space=pid_space(),
+            machine=machine_id(),
+            state="PENDING",
+            submitted=time.time(),
+            started=None,
+            ended=None,
+            exit_code=None,
+            signal=None,
+        )
+        supervisor = os.getpid()
+        self.shell = os.fork()
+        if self.shell == 0:
+            try:
+                self._exec_shell(supervisor)
+            except BaseException as error:
+                os.write(2, f"hpc-launch: cannot start bash: {error}\n".encode())
+            finally:
+                os._exit(127)
+        with contextlib.suppress(OSError):
+            # The job runs: a disk that fills up now must not make the submission look failed.
+            self.write(state="RUNNING", started=time.time(), shell=self.shell)
+
+    def _exec_shell(self, supervisor: int) -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != supervisor:
+            os._exit(143)  # the supervisor died before prctl took effect
+        os.setsid()
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.environ |= {JOB_ID: self.job_id, JOB_MARKER: job_marker(self.job_id, str(self.folder))}
+        os.execvp("bash", ["bash", str(self.folder / SCRIPT), str(self.folder)])  # noqa: S606 - bash is one
+
+    def run(self) -> None:
+        """Supervise the job to its end and leave no process behind."""
+        started = time.monotonic()
+        limit = started + self.time_limit_s if self.time_limit_s else None
+        warn = limit - self.signal_before_s if limit and self.signal_before_s else None
+        end_state = None
+        while self.status is None and end_state is None:
+            now = time.monotonic()
+            if warn is not None and now >= warn:
+                send_signal([self.shell], signal.SIGUSR1)
+                warn = None
+            if limit is not None and now >= limit:
+                end_state = "TIMEOUT"
+                break
+            deadlines = [at for at in (warn, limit) if at is not None]
+            if self._sleep(min(deadlines) - now if deadlines else 3600.0) in {
+                signal.SIGTERM,
+                signal.SIGINT,
+                signal.SIGHUP,
+            }:
+                end_state = "CANCELLED"
+        self._kill_processes()
+        self._write_end(end_state)
+        self._run_after_hook()
+
+    def _run_after_hook(self) -> None:
+        """Run the run folder's after.sh, if there is one, in a separate process."""
+        after = self.folder.parent.parent / "after.sh"
+        if not os.path.isfile(after) or after.stat().st_uid != os.getuid():
+            return
+        with contextlib.suppress(OSError):
+            log = os.open(self.folder / "hook.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            if os.fork() == 0:
+                try:
+                    os.dup2(log, 1)
+                    os.dup2(log, 2)
+                    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+                    os.execvp("bash", ["bash", str(after), str(self.folder), "--outside"])  # noqa: S606 - bash is one
+                finally:
+                    os._exit(127)
+
+    def _sleep(self, seconds: float) -> int | None:
+        """Wait up to `seconds` for a signal and reap children. Returns the signal's number, if any."""
+        received = signal.sigtimedwait(WATCHED, max(seconds, 0.0))
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == self.shell:
+                    self.status = status
+        return received.si_signo if received else None
+
+    def _kill_processes(self) -> None:
+        """Send SIGTERM, wait KILL_WAIT_S, then SIGKILL until no process of the job is left."""
+        end = time.monotonic() + KILL_WAIT_S
+        if self.status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.shell, signal.SIGTERM)
+        else:
+            send_signal(descendants(os.getpid()), signal.SIGTERM)
+        while descendants(os.getpid()) and time.monotonic() < end:
+            shell_ran = self.status is None
+            self._sleep(0.1)
+            if shell_ran and self.status is not None:
+                send_signal(descendants(os.getpid()), signal.SIGTERM)
+        end = time.monotonic() + DEAD_WAIT_S
+        while remaining := descendants(os.getpid()):
+            if time.monotonic() > end:
+                break
+            send_signal(remaining, signal.SIGKILL)
+            self._sleep(0.05)
+        self._sleep(0.0)
+
+    def _write_end(self, end_state: str | None) -> None:
+        code = signal_number = None
+        if self.status is not None:
+            if os.WIFSIGNALED(self.status):
+                signal_number = os.WTERMSIG(self.status)
+            else:
+                code = os.WEXITSTATUS(self.status)
+        state = end_state or ("COMPLETED" if code == 0 else "FAILED")
+        ended = time.time()
+        for _ in range(WRITE_TRIES):
+            try:
+                self.write(state=state, exit_code=code, signal=signal_number, ended=ended)
+            except OSError:
+                time.sleep(1.0)
+            else:
+                return
+
 
 NOT_WRITTEN = "cannot write the job's files"
 """Start of the message if the job did not start because its folder cannot be written."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.job.units import parse_time
-from hpc_launch.schedulers.slurm.parse_values import number, optional_text
+from hpc_launch.schedulers.slurm.parse_jobs import number, optional_text
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")
 _ENDLESS = {"UNLIMITED", "INFINITE", "NONE"}

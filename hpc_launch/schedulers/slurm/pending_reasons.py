@@ -142,7 +142,7 @@ _LAUNCH_FAILURES = frozenset({"launch failed requeued held", "JobHoldMaxRequeue"
 
 
 def failed_to_start(reason: str | None) -> str | None:
-    """The failure class (spec.failures) of a job that can never start for this reason; None otherwise."""
+    """The failure class (job/retry.py) of a job that can never start for this reason; None otherwise."""
     blocked = never(reason)
     if blocked is None or re.search(r"Minutes(Limit)?$", blocked.reason):  # a budget that the site renews
         return None

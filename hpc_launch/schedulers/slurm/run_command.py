@@ -1,13 +1,89 @@
-"""Run Slurm's query commands with a timeout; a failed command raises `Unreachable`."""
+"""Run Slurm's query commands with a timeout, without variables of an enclosing job or the user's shell profile."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import re
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.schedulers.slurm.command_environment import query_environment
+
+LEAKS = re.compile(r"(SBATCH|SLURM|SLURMD|SRUN|SALLOC|PMI|PMIX)_|PMI\d*_")
+"""SBATCH_* overrides the script's directives (sbatch(1), INPUT ENVIRONMENT VARIABLES); the others describe an
+enclosing job and are inputs of the next sbatch or srun: SLURM_MEM_PER_NODE conflicts with --mem-per-cpu, and
+SLURM_NTASKS changes the number of tasks of a step."""
+
+CLIENT = frozenset("SLURM_CONF SLURM_CONF_SERVER SLURM_CLUSTERS SLURM_JWT SLURM_SACK_JWKS SLURM_SACK_KEY".split())
+"""Settings of the client itself: the controller's address and the credentials."""
+
+_OF_A_RUN = "ATTEMPT ATTEMPT_DIR DONE_FILE END_TIME GUARD IN_ALLOCATION PHASE_PIPE RUN_DIR RUN_NAME STOP_FILE"
+ENCLOSING_RUN = tuple(f"HPC_LAUNCH_{name}" for name in _OF_A_RUN.split())
+"""What a run sets for its training: by its folder and guard it finds the processes that it ends and signals."""
+
+TRACKER_RUNS = ("WANDB_RUN_ID", "WANDB_RUN_GROUP", "NEPTUNE_CUSTOM_RUN_ID")
+"""Which run of a tracker a job continues (plan/tracker_environment.py)."""
+
+QUERY_DEFAULTS = re.compile(r"(SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_|SHOW_DETAILS$")
+"""Variables that filter or format output: SQUEUE_PARTITION, for instance, would hide jobs."""
+
+
+def submission_environment(
+    more: Mapping[str, str] | None = None, base: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a submission: this process's variables without LEAKS, plus `more`.
+
+    LC_ALL is kept: with sbatch's `--export=ALL` all variables reach the job.
+    """
+    source = os.environ if base is None else base
+    kept = {key: value for key, value in source.items() if key in CLIENT or not LEAKS.match(key)}
+    enclosing = kept.get("HPC_LAUNCH_RUN_NAME")
+    for name in ENCLOSING_RUN:
+        kept.pop(name, None)
+    for name in TRACKER_RUNS:  # the enclosing job's: another run submitted from it has its own
+        if enclosing is not None and kept.get(name) == enclosing:
+            del kept[name]
+    return kept | dict(more or {})
+
+
+def query_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of squeue, sacct, scontrol and scancel: C locale, times in seconds since the epoch.
+
+    SLURM_TIME_FORMAT is a strftime format; `%s` works in squeue, sacct and scontrol (22.05).
+    """
+    kept = {key: value for key, value in submission_environment(None, base).items() if not QUERY_DEFAULTS.match(key)}
+    # Of a job array, squeue and sacct print 64 characters of the waiting tasks, unless told otherwise.
+    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+
+
+_process_wide = threading.Lock()
+
+
+@contextlib.contextmanager
+def submission_context(more: Mapping[str, str]) -> Iterator[None]:
+    """Set this process's environment to `submission_environment(more)` and suppress its output.
+
+    Submitit runs sbatch in the environment of this process, and prints the stderr of a failing command.
+    """
+    with _process_wide:
+        before = dict(os.environ)
+        try:
+            _set_environment(submission_environment(more))
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                yield
+        finally:
+            _set_environment(before)
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
+    os.environ.update(variables)
+
 
 TIMEOUT_S = 30.0
 """Slurm's commands give up on a silent controller after about 20 s (two tries of MessageTimeout, 10 s each)."""

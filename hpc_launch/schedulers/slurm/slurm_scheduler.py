@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
-from hpc_launch.schedulers.scheduler import JobRecord, Submission
+from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Submission
 from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, query_limits, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
 

@@ -19,8 +19,7 @@ from hpc_launch.base.errors import NotWritten, SchedulerError, SubmitRefused, Su
 from hpc_launch.base.user_dirs import state_folder
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm import query_jobs
-from hpc_launch.schedulers.slurm.command_environment import submission_context
-from hpc_launch.schedulers.slurm.run_command import NOT_HERE
+from hpc_launch.schedulers.slurm.run_command import NOT_HERE, submission_context
 from hpc_launch.schedulers.slurm.sbatch_errors import classify
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S, shared_answer
 

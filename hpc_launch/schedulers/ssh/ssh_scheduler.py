@@ -22,17 +22,16 @@ from hpc_launch.base.python_command import module_command
 from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
-from hpc_launch.schedulers.local.local_jobs import LocalJob
+from hpc_launch.schedulers.local.local_jobs import LocalJob, LocalState, read_local_state
 from hpc_launch.schedulers.local.local_scheduler import (
     LocalScheduler,
     record_of,
     supervisor_command,
     write_script,
 )
-from hpc_launch.schedulers.local.local_state import LocalState, read_local_state
 from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
-from hpc_launch.schedulers.slurm.command_environment import submission_environment
+from hpc_launch.schedulers.slurm.run_command import submission_environment
 from hpc_launch.schedulers.ssh.check_hosts import ON_FIRST_HOST, host_problems
 from hpc_launch.schedulers.ssh.hand_over_run import hand_over_run, take_back_run
 from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, exec_line, on_host
