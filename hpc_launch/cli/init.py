@@ -11,8 +11,12 @@ import click
 from hpc_launch.cli.shared_options import json_option, set_option, site_option
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from hpc_launch.base.findings import Finding
+    from hpc_launch.from_script.compare_launch import ComparedValue
     from hpc_launch.from_script.convert import Conversion
+    from hpc_launch.from_script.read_job import OldScript
     from hpc_launch.prepare.prepare import PreparedJob
 
 
@@ -62,7 +66,8 @@ def command(
     hpc-launch init --from train.sbatch --compare
     hpc-launch init --from train.sbatch -o job.yaml --site mycluster
     """
-    from hpc_launch.base.errors import UsageError
+    from hpc_launch.base.errors import Refused, UsageError
+    from hpc_launch.base.findings import errors
     from hpc_launch.from_script.convert import convert
 
     if script is None:
@@ -74,16 +79,19 @@ def command(
     conversion = convert(script, output=output, site=site, environment=os.environ, folder=os.getcwd())
     writes = output is not None or not comparing
     if writes:
-        _write(conversion, force=force)
-    prepared, findings = _planned(conversion)
+        _write(conversion.files, force=force)
+    prepared: PreparedJob | None = None
+    try:
+        prepared = conversion.prepare()
+        findings = list(prepared.warnings)
+    except Refused as refused:
+        findings = list(refused.findings)
     if as_json:
         _print_json(conversion, prepared, findings, writes=writes)
     else:
         _print_text(conversion, prepared, findings, comparing=comparing, by_line=by_line)
         if writes:
             click.echo(conversion.output)
-    from hpc_launch.base.findings import errors
-
     return 3 if errors(findings) else 0
 
 
@@ -101,13 +109,13 @@ def _ask(
     from hpc_launch.cli.init_questions import new_job
     from hpc_launch.cli.shared_options import echo_json
     from hpc_launch.cli.warn import print_note, warn
-    from hpc_launch.from_script.convert import prepare_text
+    from hpc_launch.from_script.convert import prepare_files
 
     if not force:
         _refuse_existing([output])
     text, name = new_job(training, site, sets, output.parent, defaults=defaults)
-    prepared = prepare_text(text, output, name)
-    _write_files([(output, text)], force=force)
+    prepared = prepare_files({output: text}, output, name)
+    _write({output: text}, force=force)
     if as_json:
         echo_json({"job_file": str(output), "job": text, "findings": [one.as_json() for one in prepared.warnings]})
         return 0
@@ -117,7 +125,7 @@ def _ask(
     return 0
 
 
-def _refuse_existing(paths: list[Path]) -> None:
+def _refuse_existing(paths: Iterable[Path]) -> None:
     from hpc_launch.base.errors import UsageError
 
     for path in paths:
@@ -125,55 +133,31 @@ def _refuse_existing(paths: list[Path]) -> None:
             raise UsageError(f"{path} exists", "name another file with -o, or replace it with --force")
 
 
-def _write(conversion: Conversion, *, force: bool) -> None:
-    """Write the job file, and the site profile if there is one."""
-    files = [(conversion.output, conversion.job_file)]
-    if conversion.site_file is not None:
-        files.append((conversion.site_path, conversion.site_file))
-    _write_files(files, force=force)
-
-
-def _write_files(files: list[tuple[Path, str]], *, force: bool) -> None:
+def _write(files: Mapping[Path, str], *, force: bool) -> None:
     """Write files. Raises UsageError rather than replace one."""
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.base.files import create_once, write_output
+    from hpc_launch.base.files import write_output
 
     if not force:
-        _refuse_existing([path for path, _ in files])
-    for path, text in files:
+        _refuse_existing(files)
+    for path, text in files.items():
         try:
-            if force:
-                write_output(path, text)
-            elif not create_once(path, text):
-                raise UsageError(f"{path} exists", "name another file with -o, or replace it with --force")
+            write_output(path, text)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}", "name another file with -o") from error
-
-
-def _planned(conversion: Conversion) -> tuple[PreparedJob | None, list[Finding]]:
-    """The planned job with its warnings, or what has to be corrected."""
-    from hpc_launch.base.errors import Refused
-
-    try:
-        prepared = conversion.prepare()
-    except Refused as refused:
-        return None, list(refused.findings)
-    return prepared, list(prepared.warnings)
 
 
 def _print_text(
     conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, comparing: bool, by_line: bool
 ) -> None:
     from hpc_launch.cli.warn import print_note, warn
-    from hpc_launch.view.script_tables import account_table, comparison_table
+    from hpc_launch.from_script.compare_launch import compare
 
     script = conversion.script
     if by_line:
-        click.echo("\n".join(account_table(script)))
+        _print_accounts(script)
     if comparing and prepared is not None:
-        from hpc_launch.from_script.compare_launch import compare
-
-        click.echo("\n".join(comparison_table(compare(script, prepared))))
+        _print_comparison(compare(script, prepared))
     counts = [len(script.of(outcome)) for outcome in ("taken", "unnecessary", "not_understood")]
     print_note(f"{sum(counts)} lines: {counts[0]} taken over, {counts[1]} unnecessary here, {counts[2]} not understood")
     for remark in script.remarks:
@@ -186,6 +170,31 @@ def _print_text(
         guess = "; its CPUs of a node are a guess" if script.size is None or script.size.cpus_per_node is None else ""
         name = conversion.site_path.name
         print_note(f"no site is known here: {name} describes what the script says of its cluster{guess}")
+
+
+def _print_accounts(script: OldScript) -> None:
+    """Each line of the script with what became of it."""
+    from hpc_launch.view.format_values import aligned
+
+    outcomes = {"taken": "taken over", "unnecessary": "unnecessary", "not_understood": "NOT UNDERSTOOD"}
+    rows = [("LINE", "OUTCOME", "TEXT", "KEYS AND REASON")]
+    for account in script.accounts:
+        said = "; ".join(part for part in (", ".join(account.keys), account.why) if part)
+        rows.append((str(account.line), outcomes[account.outcome], _short(account.text.strip()), said))
+    click.echo("\n".join(aligned(rows)))
+
+
+def _print_comparison(rows: Sequence[ComparedValue]) -> None:
+    """Both launches, property by property."""
+    from hpc_launch.view.format_values import aligned
+
+    table = [("", "OLD SCRIPT", "HPC-LAUNCH", "", "")]
+    table += [(row.what, _short(row.old or "-"), _short(row.new or "-"), row.status, row.why) for row in rows]
+    click.echo("\n".join(aligned(table)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _print_json(conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, writes: bool) -> None:

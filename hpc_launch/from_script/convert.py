@@ -31,24 +31,26 @@ class Conversion(Struct, frozen=True):
     site_path: Path
     site_file: str | None
 
+    @property
+    def files(self) -> dict[Path, str]:
+        """The files to write."""
+        own = {} if self.site_file is None else {self.site_path: self.site_file}
+        return {self.output: self.job_file, **own}
+
     def prepare(self) -> PreparedJob:
         """The job as hpc-launch would submit it. Raises Refused with what has to be corrected first."""
-        site, files = self.site.reference, {}
-        if self.site_file is not None:
-            files = {self.site_path.name: self.site_file}
-        elif site is not None and is_file_name(site):
+        site = self.site.reference
+        if site is not None and self.site_file is None and is_file_name(site):
             site = str((self.output.parent / site).resolve())
-        return prepare_text(self.job_file, self.output, site, files, anywhere=True)
+        return prepare_files(self.files, self.output, site, anywhere=True)
 
 
-def prepare_text(
-    job_file: str, output: Path, site: str | None, files: Mapping[str, str] = {}, **options: Any
-) -> PreparedJob:
-    """Plan a job file that is not yet at `output`, with `files` beside it; findings name the final places. Raises
-    Refused. `site`: its profile, which may be one of the files."""
+def prepare_files(files: Mapping[Path, str], output: Path, site: str | None, **options: Any) -> PreparedJob:
+    """Plan the job file `output` before these files are written; findings name their final places. Raises Refused.
+    `site`: a profile, which may be one of the files."""
     with tempfile.TemporaryDirectory(prefix="hpc-launch-init-") as folder:
-        for name, text in {**files, output.name: job_file}.items():
-            Path(folder, name).write_text(text, encoding="utf-8")
+        for path, text in files.items():
+            Path(folder, path.name).write_text(text, encoding="utf-8")
 
         def moved(finding: Finding) -> Finding:
             place = finding.place
@@ -57,7 +59,7 @@ def prepare_text(
             at = str(output.parent / place.file.removeprefix(f"{folder}/"))
             return replace(finding, place=replace(place, file=at))
 
-        named = str(Path(folder, site)) if site is not None and site in files else site
+        named = str(Path(folder, site)) if site in {path.name for path in files} else site
         try:
             base = str(output.parent.resolve())
             prepared = prepare_job(Path(folder, output.name), site=named, job_folder=base, **options)

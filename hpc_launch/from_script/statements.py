@@ -131,7 +131,8 @@ class Reader(Settings):
         """What statements do whose effect may not last. `text`: of another script, which they are in."""
         before = self.variables, self.job, self.ledger
         self.variables = self.variables.copy()
-        self.job = copy.deepcopy(dataclasses.replace(self.job, launches=[]))
+        self.job = OldJob(**{name: copy.copy(value) for name, value in vars(self.job).items()})
+        self.job.launches = []
         self.ledger = Ledger(text.split("\n"))
         self.statements(nodes)
         found = self.variables, self.job, self.ledger
