@@ -48,10 +48,6 @@ def by_name(rows: list[ComparedValue]) -> dict[str, ComparedValue]:
     return {row.what: row for row in rows}
 
 
-def test_there_are_forty() -> None:
-    assert len(SCRIPTS) >= 40
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=[path.stem for path in SCRIPTS])
 def test_script(script: Path, tmp_path: Path) -> None:
     want, conversion = expected(script), converted(script, tmp_path)
@@ -90,44 +86,3 @@ def test_script(script: Path, tmp_path: Path) -> None:
     assert plan.master.suffix == want.get("suffix", "")
     assert "secretsecret" not in conversion.job_file
     assert "0123456789abcdef" not in conversion.job_file
-
-
-def test_the_folder_is_that_of_the_launch_line(tmp_path: Path) -> None:
-    script = tmp_path / "job.sbatch"
-    script.write_text(
-        "#!/bin/bash\ncd code\npython $DATA/prepare.py\ncd ../other\ntorchrun $DATA/train.py\ncd /elsewhere\n"
-    )
-    (tmp_path / "other").mkdir()
-    found = convert(
-        script, output=tmp_path / "job.yaml", site=None, environment={"DATA": "/data"}, folder=str(tmp_path)
-    )
-    assert "workdir: other" in found.job_file
-    assert 'script: "${env.DATA}/train.py"' in found.job_file
-
-
-def test_values_of_secrets_on_the_launch_line_are_not_copied(tmp_path: Path) -> None:
-    script = tmp_path / "job.sbatch"
-    script.write_text(
-        "#!/bin/bash\nHF_TOKEN=hf_secretsecret srun --export=ALL,WANDB_API_KEY=0123secret "
-        "apptainer exec --env MY_TOKEN=topsecret a.sif torchrun train.py\n"
-    )
-    found = convert(script, output=tmp_path / "job.yaml", site=None, environment={}, folder=str(tmp_path))
-    assert sorted(found.script.job.secrets) == ["HF_TOKEN", "MY_TOKEN", "WANDB_API_KEY"]
-    shown = found.job_file + "".join(account.text + account.why for account in found.script.accounts)
-    assert "secret" not in shown.replace("secrets", "")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "python train.py <<< yes",
-        "python train.py < answers",
-        "timeout 5h python train.py",
-        "srun --made-up=3 python a.py",
-    ],
-)
-def test_what_a_launch_line_has_besides_is_named(line: str, tmp_path: Path) -> None:
-    script = tmp_path / "job.sbatch"
-    script.write_text(f"#!/bin/bash\n{line}\n")
-    found = convert(script, output=tmp_path / "job.yaml", site=None, environment={}, folder=str(tmp_path))
-    assert [account.line for account in found.script.of("not_understood")] == [2]

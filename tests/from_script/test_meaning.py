@@ -66,6 +66,10 @@ def doubts(script: OldScript) -> list[int]:
         ("env A=1 python train.py", []),
         ("env | sort\nsrun env\nsrun python train.py", []),
         ('srun bash -c "python train.py $@"', [1]),
+        ("python train.py <<< yes", [1]),
+        ("python train.py < answers", [1]),
+        ("timeout 5h python train.py", [1]),
+        ("srun --made-up=3 python a.py", [1]),
         ("printf -v NAME %d 5\nsrun python train.py --name $NAME", [1, 2]),
     ],
 )
@@ -94,23 +98,19 @@ def test_a_loop_over_the_nodes_is_one_launch(body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "folder"),
+    ("body", "folder", "program"),
     [
-        ("(cd src; make)", None),
-        ("cd src; make; cd -", None),
-        ("cd src", "src"),
-        ("srun --chdir=src true", None),
+        (f"(cd src; make)\n{RUN}", None, "train.py"),
+        (f"cd src; make; cd -\n{RUN}", None, "train.py"),
+        (f"cd src\n{RUN}\ncd /elsewhere", "src", "src/train.py"),
+        (f"srun --chdir=src true\n{RUN}", None, "train.py"),
+        ("srun --chdir=src python ../train.py", "src", "train.py"),
+        ("cd code\npython $SLURM_SUBMIT_DIR/prepare.py\ncd ../other\ntorchrun ${HOME}/a.py", "other", "${home}/a.py"),
     ],
 )
-def test_the_folder_of_the_launch_line_is_followed(body: str, folder: str | None) -> None:
-    found = read(f"{body}\n{RUN}").job.workdir
-    assert found == (None if folder is None else f"/submitted/{folder}")
-
-
-def test_the_folder_of_a_step_is_taken_over(tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    job = yaml.safe_load(converted("srun --chdir=src python ../train.py", tmp_path).job_file)
-    assert (job["workdir"], job["script"]) == ("src", "train.py")
+def test_the_folder_of_the_launch_line_is_followed(body: str, folder: str | None, program: str, tmp_path: Path) -> None:
+    job = yaml.safe_load(converted(body, tmp_path).job_file)
+    assert (job.get("workdir"), job["script"]) == (folder, program)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,11 @@ def test_values_are_followed(body: str, arguments: list[str], env: dict[str, str
             "export HF_TOKEN=$HF_TOKEN; python train.py",
         ),
         ("srun python train.py --key hf_SEKRETabcdefghijk123", None, "key: …"),
+        (
+            "HF_TOKEN=hf_SEKRET srun --export=ALL,A_KEY=SEKRET apptainer exec --env C_TOKEN=SEKRET a.sif torchrun a.py",
+            ["HF_TOKEN", "A_KEY", "C_TOKEN"],
+            "container: a.sif",
+        ),
         ("export ADDRESS=https://me:SEKRET@host/x\nsrun python train.py", None, "ADDRESS: https://…@host/x"),
     ],
 )
