@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 from hpc_launch.agent import program
 from hpc_launch.agent.connection import BEAT_S, END_S, SSH, SSH_FAILED, Connection, arrived
@@ -32,6 +32,8 @@ OVER = b"\nover\n"
 
 class FanOut:
     """All connections of an attempt."""
+
+    ssh: Sequence[str] = tuple(SSH)
 
     def __init__(self, folder: str, hosts: List[str], spares: bool = False) -> None:
         self.folder, self.spares = folder, spares
@@ -66,6 +68,7 @@ class FanOut:
             self.start()
             for key, data in arrived(self.selector, 0.3):
                 key.data.take(key.fileobj, data)
+                self.on_output(key.data)
             now = time.monotonic()
             if now - beat >= BEAT_S:
                 beat = now
@@ -88,22 +91,32 @@ class FanOut:
 
     def start(self) -> None:
         """Start the next hosts, as soon as others have logged in."""
-        script = shlex.quote(os.path.join(self.folder, "node.sh"))
-        hint = "set `shared_folders: false` below `scheduler:` in the site profile"
-        missing = shlex.quote("the run folder is not shared with this host: %s; %s" % (self.folder, hint))
         while self.waiting and sum(not one.started for one in self.running) < AT_ONCE:
             node, host = self.waiting.pop(0)
-            line = "[ -r %s ] || { echo %s >&2; exit 1; }; exec bash %s begin %d" % (script, missing, script, node)
-            connection = Connection(node, host, line)
+            connection = Connection(node, host, self.line(node), self.ssh)
             self.running.append(connection)
             connection.register(self.selector, connection)
 
-    def on_end(self, connection: Connection) -> None:
-        """Note the end of a connection: one that was lost ends the job."""
+    def line(self, node: int) -> str:
+        """What a host runs."""
+        script = os.path.join(self.folder, "node.sh")
+        hint = "; set `shared_folders: false` below `scheduler:` in the site profile"
+        return where_shared(script, ["bash", script, "begin", str(node)], hint)
+
+    def on_output(self, connection: Connection) -> None:
+        """Use what a host has printed."""
+
+    def drain(self, connection: Connection) -> None:
+        """Take the rest of what a connection printed."""
         for stream in connection.outputs():
             if stream in self.selector.get_map():
                 self.selector.unregister(stream)
         connection.drain()
+        self.on_output(connection)
+
+    def on_end(self, connection: Connection) -> None:
+        """Note the end of a connection: one that was lost ends the job."""
+        self.drain(connection)
         code = connection.code or 0
         code = 128 - code if code < 0 else code
         by_itself = connection.started and (code == 0 or connection.output.endswith(OVER))
@@ -139,6 +152,13 @@ class FanOut:
             process.stdin.write(("exec %s\n" % " ".join(map(shlex.quote, words))).encode())
             process.stdin.close()
         self.cleaning.append(process)
+
+
+def where_shared(script: str, words: List[str], hint: str = "") -> str:
+    """A line of bash that becomes a command, if the host has a script in the run folder."""
+    missing = "the run folder is not shared with this host: %s%s" % (os.path.dirname(script), hint)
+    test = "[ -r %s ] || { echo %s >&2; exit 1; }; " % (shlex.quote(script), shlex.quote(missing))
+    return test + "exec " + " ".join(map(shlex.quote, words))
 
 
 def note(path: str, code: int) -> None:

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from hpc_launch.base.errors import SubmitRefused, UsageError
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.preflight.level import Level
-from hpc_launch.schedulers.ssh.check_hosts import host_problems
+from hpc_launch.schedulers.ssh.on_first_host import host_problems
 
 
 @contextmanager

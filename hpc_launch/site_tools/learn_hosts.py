@@ -19,7 +19,7 @@ from hpc_launch.base.files import read_text
 from hpc_launch.base.findings import errors
 from hpc_launch.job.read_hostfile import SlotHost, read_hostfile
 from hpc_launch.prepare.detect_site import this_machine
-from hpc_launch.schedulers.ssh.ask_hosts import HostReply, ask_hosts
+from hpc_launch.schedulers.ssh.ssh_command import HostReply, ask_hosts
 from hpc_launch.site_tools.learning.draft_hosts import draft_hosts
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, profile_name
 from hpc_launch.site_tools.learning.host_differences import HostDifference, differences

@@ -195,7 +195,8 @@ def test_a_host_reports_for_itself_only(tmp_path: Path) -> None:
     """And what it prints besides is dropped."""
     ssh = tmp_path / "ssh"
     ssh.write_text(
-        '#!/bin/sh\necho \'{"node": "good", "done": true}\'; echo welcome; echo \'{"node": "own", "done": true}\'\n'
+        '#!/bin/bash\nread -r line; eval "${line%%;*}"\n'
+        'echo \'{"node": "good", "done": true}\'; echo welcome; echo \'{"node": "own", "done": true}\'\n'
     )
     ssh.chmod(0o755)
     words = [*program("check_ssh"), str(tmp_path), str(tmp_path / "log"), "own"]

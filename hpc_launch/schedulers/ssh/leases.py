@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hpc_launch.base.agent_archive import AGENT
-from hpc_launch.schedulers.ssh.ask_hosts import HostReply, ask_hosts
+from hpc_launch.schedulers.ssh.ssh_command import HostReply, ask_hosts
 
 PROGRAM = AGENT / "lease.py"
 QUERY_S = 20.0

@@ -1,11 +1,14 @@
-"""Run one bash command on a host, by the user's own ssh with its configuration.
+"""Run one bash command on a host, or a program on many, by the user's own ssh with its configuration.
 
 The host need not be trusted: what it prints at login is dropped, and its answer is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -17,6 +20,7 @@ from hpc_launch.schedulers.ssh.ssh_faults import fault_of
 
 SSH = ("ssh", "-T", *OPTIONS, "-oConnectTimeout=15", "-oServerAliveInterval=5", "-oServerAliveCountMax=3")
 TIMEOUT_S = 60.0
+MAX_HOSTS_AT_ONCE = 64
 
 
 class HostAnswer(Struct, frozen=True):
@@ -50,3 +54,34 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, or
 def exec_line(words: Sequence[str]) -> str:
     """A line of bash that becomes a command without an input."""
     return f"exec {' '.join(map(quote, words))} </dev/null"
+
+
+class HostReply(Struct, frozen=True):
+    """What a host printed, or why there is no answer."""
+
+    text: str = ""
+    fault: str | None = None
+
+
+def ask_hosts(
+    hosts: Sequence[str], program: Path, arguments: Sequence[str], timeout_s: float
+) -> Mapping[str, HostReply]:
+    """The reply of each host. Each takes at most `timeout_s`; a host that does not answer is not an error."""
+    source = program.read_text(encoding="utf-8")
+    line = exec_line(["python3", "-I", "-c", source, *arguments])
+    with ThreadPoolExecutor(max_workers=max(1, min(len(hosts), MAX_HOSTS_AT_ONCE))) as pool:
+        return dict(zip(hosts, pool.map(lambda host: _ask(host, line, timeout_s), hosts), strict=True))
+
+
+def _ask(host: str, line: str, timeout_s: float) -> HostReply:
+    try:
+        answer = on_host(host, [line], timeout_s)
+    except subprocess.TimeoutExpired:
+        return HostReply(fault=f"no answer over ssh within {timeout_s:g} s")
+    except Unreachable as error:
+        return HostReply(fault=f"{error}; {error.hint}" if error.hint else str(error))
+    except OSError as error:
+        return HostReply(fault=f"cannot run ssh: {error}")
+    if answer.code != 0:
+        return HostReply(fault=answer.error or f"exit code {answer.code}")
+    return HostReply(answer.output)

@@ -18,7 +18,6 @@ import msgspec
 
 from hpc_launch.agent.connection import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
-from hpc_launch.base.python_command import module_command
 from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
@@ -32,9 +31,9 @@ from hpc_launch.schedulers.local.local_scheduler import (
 from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
-from hpc_launch.schedulers.ssh.check_hosts import ON_FIRST_HOST, host_problems
 from hpc_launch.schedulers.ssh.hand_over_run import hand_over_run, take_back_run
-from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, exec_line, on_host
+from hpc_launch.schedulers.ssh.on_first_host import ask_first_host, host_problems
+from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, exec_line, on_host
 
 INTERVAL_S = 10.0
 """How often a host is asked for a job that runs; its files are read at any time. And how long a host
@@ -177,15 +176,16 @@ class SshScheduler(LocalScheduler):
     @staticmethod
     def _ask(entry: LocalJob, action: str, timeout_s: float = TIMEOUT_S) -> LocalState | None:
         """The job's state by its first host, after the action. Raises Unreachable."""
-        words = [*module_command(ON_FIRST_HOST), action, entry.job_id, str(entry.folder)]
         host = entry.hosts[0]
+        answer = ask_first_host(host, [action, entry.job_id, str(entry.folder)], timeout_s)
+        if answer.code != 0:
+            raise Unreachable(f"{host}: {answer.error or f'exit code {answer.code}'}")
+        if not answer.output.strip():
+            return None
         try:
-            answer = on_host(host, [exec_line(words)], timeout_s)
-        except subprocess.TimeoutExpired:
-            raise Unreachable(f"{host} did not answer in time") from None
-        except OSError as error:
-            raise Unreachable(f"cannot run ssh: {error}") from error
-        return _state_in(answer, host)
+            return msgspec.json.decode(answer.output, type=LocalState)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(f"{host} gave an unexpected answer: {error}") from error
 
 
 def _check_hosts(hosts: tuple[str, ...], run_folder: str) -> None:
@@ -193,17 +193,6 @@ def _check_hosts(hosts: tuple[str, ...], run_folder: str) -> None:
     problems = host_problems(hosts, run_folder)
     if problems:
         raise SubmitRefused("; ".join(one.message for one in problems[:5]), problems[0].hint)
-
-
-def _state_in(answer: HostAnswer, host: str) -> LocalState | None:
-    if answer.code != 0:
-        raise Unreachable(f"{host}: {answer.error or f'exit code {answer.code}'}")
-    if not answer.output.strip():
-        return None
-    try:
-        return msgspec.json.decode(answer.output, type=LocalState)
-    except msgspec.MsgspecError as error:
-        raise Unreachable(f"{host} gave an unexpected answer: {error}") from error
 
 
 def _start_lines(entry: LocalJob, submission: Submission) -> list[str]:
