@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
 from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
 from tests.slurm.user import SMALL
 from tests.ssh.ssh_user import SshUser
@@ -30,22 +31,6 @@ def test_torchrun_trains_over_three_uneven_hosts(user: SshUser) -> None:
     status = user.status()
     assert (status["state"], status["job_id"][:4]) == ("COMPLETED", "ssh-")
     assert status["attempts"][0]["nodes"] == ["n1", "n2", "n3"]
-    ranks = set(re.findall(r"rank (\d) of 5 on host (n\d)", user.launch("logs", "@last").stdout))
-    assert ranks == {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2"), ("4", "n3")}
-    user.nothing_left()
-
-
-@pytest.mark.prove  # over pdsh below
-@pytest.mark.torch("deepspeed")
-def test_deepspeed_trains_over_three_uneven_hosts(user: SshUser) -> None:
-    user.cluster.write(
-        user.home / "hostfile", "n1 slots=2\nn2 slots=2\nn3 slots=4 # of which one is used\nn4 slots=1\n"
-    )
-    user.profile(f"hostfile: {user.home / 'hostfile'}\n  exclude: n3:1,2,3")
-    sets = ["--set=nodes=3", "--set=processes_per_node=null", "--set=args.steps=4", "--set=retry.max_attempts=1"]
-    done = user.launch("submit", str(EXAMPLE / "job-deepspeed.yaml"), "--wait", *sets, *SMALL)
-    assert done.returncode == 0, done.stdout + done.stderr + user.launch("logs", "@last").stdout
-    assert user.status()["state"] == "COMPLETED"
     ranks = set(re.findall(r"rank (\d) of 5 on host (n\d)", user.launch("logs", "@last").stdout))
     assert ranks == {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2"), ("4", "n3")}
     user.nothing_left()
@@ -74,44 +59,14 @@ def test_cancel_leaves_no_process(user: SshUser) -> None:
     user.nothing_left()
 
 
-@pytest.mark.prove  # with `launcher: srun` in test_kills.py
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("victim", "node"),
-    [
-        ("local.supervisor", "n1"),
-        ("agent.pyz fan_out", "n1"),
-        ("agent.pyz on_host", "n2"),
-        ("sshd", "n2"),
-        ("a program.py", "n3"),
-    ],
-)
+@pytest.mark.parametrize(("victim", "node"), [("agent.pyz fan_out", "n1"), prove("agent.pyz on_host", "n2")])
 def test_nothing_is_left_after_a_kill(user: SshUser, victim: str, node: str) -> None:
-    assert user.launch("submit", job(user, SLEEPS, "torchrun")).returncode == 0
+    assert user.launch("submit", job(user, SLEEPS, "srun")).returncode == 0
     wait_for_ranks(user, 5)
     user.kill(node, victim)
     user.nothing_left()
     status = user.until("@last", "FAILED", "STOPPED", "COMPLETED")
     assert status["state"] != "COMPLETED"
-
-
-@pytest.mark.prove  # with `launcher: srun` in test_ssh_srun.py
-@pytest.mark.torch
-def test_the_exit_code_of_a_failing_rank_comes_out(user: SshUser) -> None:
-    program = SLEEPS + "    if os.environ['RANK'] == '4': raise SystemExit(7)\n"
-    done = user.launch("submit", job(user, program, "torchrun"), "--wait")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert user.status()["attempts"][0]["class"] == "user_code_error"
-    user.nothing_left()
-
-
-@pytest.mark.prove
-@pytest.mark.torch
-def test_another_attempt_may_avoid_a_host(user: SshUser) -> None:
-    file = job(user, "raise SystemExit(3)\n", "torchrun", nodes=1)
-    assert user.launch("submit", file, "--wait").returncode == 1
-    assert user.launch("resubmit", "@last", "--exclude", "n1", "--wait").returncode == 1
-    assert [attempt["nodes"] for attempt in user.status()["attempts"]] == [["n1"], ["n2"]]
 
 
 def test_a_host_that_cannot_be_reached_is_refused_by_name(user: SshUser) -> None:
@@ -156,14 +111,6 @@ def test_a_host_that_another_run_uses_is_refused_with_its_holder(user: SshUser) 
     user.nothing_left()
     user.profile("hosts: {n4: 1}", shared=False)
     assert user.launch("submit", job(user, "pass\n", "srun", nodes=1), "--wait").returncode == 0
-
-
-def test_options_of_ssh_are_refused(user: SshUser) -> None:
-    user.cluster.write(user.home / "hostfile", "n1 slots=1\n-oProxyCommand=touch${IFS}x slots=1\n")
-    user.profile(f"hostfile: {user.home / 'hostfile'}")
-    done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=2))
-    assert done.returncode == 3
-    assert f"{user.home / 'hostfile'}:2: HL660" in done.stderr
 
 
 def test_a_profile_is_learned_from_the_hosts_and_used(user: SshUser) -> None:

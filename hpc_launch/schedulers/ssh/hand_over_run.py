@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from hpc_launch.agent.copies import CopyError, give_run
 from hpc_launch.base.errors import NotWritten
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import read_record
@@ -31,6 +30,8 @@ def hand_over_run(attempt: Path, host: str) -> bool:
 
     Raises NotWritten.
     """
+    from hpc_launch.agent.copies import CopyError, give_run
+
     try:
         if not give_run(str(attempt), host):
             return False
