@@ -1,4 +1,4 @@
-"""Lists what hosts that share no folders get of a run, for copies.py.
+"""What hosts that share no folders get of a run, for copies.py, and names that are no code or may hold secrets.
 
 Of the run folder: the programs, the snapshot of the code, and the files of the attempt except its logs. If asked for,
 the working folder too, except for caches, files that may hold secrets, and what `code.exclude` names.
@@ -10,13 +10,31 @@ import os
 from fnmatch import fnmatchcase
 from typing import Callable, Iterator, List, Sequence, Set
 
-from hpc_launch.agent.private_names import is_private, is_skipped
-
 MOST_ENTRIES = 20000
 ELSEWHERE = "elsewhere.json"
 """Says on the sender that the receiver has the run."""
 CHECK_KEY = os.path.join("agent", "check-key")
 """By which the node check on each host proves that it belongs to the job: judge.py."""
+SKIPPED = ("__pycache__", ".git", ".hg", ".svn", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+PRIVATE = tuple(
+    ".env .env.* *.env .envrc *.pem *.key *.p12 *.pfx *.jks *.keytab *.kdbx *.gpg *.asc secret secret.* secrets "
+    "secrets.* *.secret *.secrets .netrc _netrc .pgpass .my.cnf .git-credentials .pypirc .npmrc .s3cfg .boto .htpasswd "
+    "credential* .credential* token token.* *.token *_token api_key* *apikey* id_* *.ppk known_hosts authorized_keys "
+    "kaggle.json service-account*.json service_account*.json kubeconfig* .ssh .aws .azure .gcloud .gnupg .kube .docker "
+    ".huggingface .config".split()
+)
+"""In any case of letters, except Python files."""
+
+
+def is_skipped(name: str) -> bool:
+    """Whether a file or folder of this name is no code."""
+    return any(fnmatchcase(name, pattern) for pattern in SKIPPED)
+
+
+def is_private(name: str) -> bool:
+    """Whether a file or folder of this name may hold secrets."""
+    name = name.lower()
+    return not name.endswith(".py") and any(fnmatchcase(name, pattern) for pattern in PRIVATE)
 
 
 class TooLargeError(Exception):

@@ -12,7 +12,6 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.container_plan import container, inner_steps, runtime_modules
 from hpc_launch.plan.continuation import continuation
-from hpc_launch.plan.copy_plan import copies
 from hpc_launch.plan.driver_plan import notify_plan, retry_plan
 from hpc_launch.plan.environment import check_variable_names, prelude, variables, watch
 from hpc_launch.plan.job_size import job_size
@@ -25,7 +24,7 @@ from hpc_launch.plan.plan_rules import check
 from hpc_launch.plan.program import code, program
 from hpc_launch.plan.sbatch_options import check_srun, directives, missing_variables
 from hpc_launch.plan.site_environment import site_settings, site_variables
-from hpc_launch.plan.stage_plan import stage
+from hpc_launch.plan.stage_plan import copies, stage
 from hpc_launch.plan.strategy_on_demand import plan_strategy, without_unused_file
 from hpc_launch.sites.node_classes import overlay_fabric
 from hpc_launch.sites.resolved import Resolved

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from hpc_launch.agent.private_names import is_private, is_skipped
+from hpc_launch.agent.copy_list import is_private, is_skipped
 from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.recorded_parts import CodePlan
