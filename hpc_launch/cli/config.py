@@ -87,7 +87,8 @@ def _load(name: str) -> click.Command:
             written = by_hand(name, given, output)
             return 0 if written is None else _finish(written, output, executable=name == "launcher")
         if name == "megatron":
-            return _finish(module.make(module.from_options(**given)), output)
+            asked = (part(**{key: given[key] for key in part.__struct_fields__ if key in given}) for part in parts)
+            return _finish(module.make(*asked), output)
         from hpc_launch.script.render import render
 
         plan, findings = module.plan_of_sbatch_script(parts[0](**given), os.getcwd(), dict(os.environ))

@@ -21,7 +21,7 @@ from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.strategy_files import EXPLICIT
 
 
-class _Job(Struct, frozen=True, kw_only=True):
+class MegatronJob(Struct, frozen=True, kw_only=True):
     """Options beyond the layout and the model."""
 
     world_size: Annotated[int, Meta(description="Total number of processes.", ge=1)]
@@ -35,39 +35,19 @@ class _Job(Struct, frozen=True, kw_only=True):
     ] = "lines"
 
 
-PARTS: tuple[type[Struct], ...] = (_Job, Parallel, ModelShape)
+PARTS: tuple[type[Struct], ...] = (MegatronJob, Parallel, ModelShape)
 """The options of `config megatron`: one for each field of these."""
 
 
-class Megatron(Struct, frozen=True, kw_only=True):
-    """A request for Megatron flags: the layout, the model and the job."""
-
-    job: _Job
-    parallel: Parallel = Parallel()
-    model: ModelShape = ModelShape()
-
-
-def from_options(**options: object) -> Megatron:
-    """A request from one flat set of options. Raises TypeError for an unknown option."""
-    parts = []
-    for part in PARTS:
-        names = part.__struct_fields__
-        parts.append(part(**{name: options.pop(name) for name in names if name in options}))
-    if options:
-        raise TypeError(f"unknown options: {', '.join(options)}")
-    job, parallel, model = parts
-    return Megatron(job=job, parallel=parallel, model=model)  # type: ignore[arg-type]
-
-
-def make(asked: Megatron) -> tuple[str | None, list[Finding]]:
+def make(job: MegatronJob, parallel: Parallel, model: ModelShape) -> tuple[str | None, list[Finding]]:
     """The flags as text; None with findings if the layout is invalid."""
-    layout = ParallelLayout(asked.parallel, asked.job.world_size)
-    findings = check(layout, asked.model, _place, gpus_per_node=asked.job.gpus_per_node)
+    layout = ParallelLayout(parallel, job.world_size)
+    findings = check(layout, model, _place, gpus_per_node=job.gpus_per_node)
     if errors(findings):
         return None, findings
     findings += check_connections(layout, {}, None)
-    lines = flags(layout, asked.model, precision=asked.job.precision)
-    return (_as_lines(lines) if asked.job.format == "lines" else _as_args(lines)), findings
+    lines = flags(layout, model, precision=job.precision)
+    return (_as_lines(lines) if job.format == "lines" else _as_args(lines)), findings
 
 
 def flags(

@@ -88,67 +88,62 @@ def _linked(
     draft: PlanDraft, one: LinkedRule, at: int, lines: list[Directive], variables: Sequence[Variable]
 ) -> list[Directive]:
     """Apply one rule of the site: add what is missing or report it, and report what it excludes."""
-    set_ = {variable.name: _spelt(variable.value) for variable in variables if variable.value is not None}
-    set_places = {variable.name: variable.origin.place for variable in variables}
-    asked = {line.option: "true" if line.value is None else line.value for line in lines}
-    if not all(_has(one.given, set_, asked)):
+    held = _set(variables) | {("sbatch", line.option): "true" if line.value is None else line.value for line in lines}
+    places = {("env", variable.name): variable.origin.place for variable in variables}
+    places |= {("sbatch", line.option): line.origin.place for line in lines}
+    if not _hold(one.given, held):
         return lines
-    why, origin = _because(one.why), draft.resolved.site_origin("rules", at)
-    severity, given = one.severity, _names(one.given)
-    holders = {**{line.option: line.origin.place for line in lines}, **set_places}
-    cause = next((holders[name] for name in (*one.given.env, *one.given.sbatch) if name in holders), None)
-    cause = cause or draft.resolved.place()
+    why, given = _because(one.why), _names(one.given)
+    cause = next((places[key] for key in _settings(one.given) if key in places), None) or draft.resolved.place()
     fix = "remove one of the two" if one.given != Linked() else "remove it"
-    for name, value in one.excludes.env.items():
-        if name in set_ and value in ("*", set_[name]):
-            place = set_places.get(name)
-            message = f"`{name}={set_[name]}` conflicts with {given}{why}"
-            draft.fault_at(FindingCode.CONFLICTING_SETTINGS, message, place, fix, severity)
-    for name, value in one.excludes.sbatch.items():
-        if name in asked and value in ("*", asked[name]):
-            place = next((line.origin.place for line in lines if line.option == name), None)
-            draft.fault_at(
-                FindingCode.CONFLICTING_SETTINGS, f"`--{name}` conflicts with {given}{why}", place, fix, severity
-            )
-    for name, value in one.needs.env.items():
-        if name not in set_ or value not in ("*", set_[name]):
-            hint = f"set it: `env: {{{name}: {value}}}`"
-            message = f"{given} requires the variable `{name}={value}`{why}"
-            draft.fault_at(FindingCode.MISSING_COMPANION, message, cause, hint, severity)
-    for name, value in one.needs.sbatch.items():
-        if name in asked and value in ("*", asked[name]):
+    for key, value in _settings(one.excludes).items():
+        if value in ("*", held.get(key)) and key in held:
+            what = f"{key[1]}={held[key]}" if key[0] == "env" else f"--{key[1]}"
+            message = f"`{what}` conflicts with {given}{why}"
+            draft.fault_at(FindingCode.CONFLICTING_SETTINGS, message, places.get(key), fix, one.severity)
+    for key, value in _settings(one.needs).items():
+        if value in ("*", held.get(key)) and key in held:
             continue
-        if one.add and value != "*":
+        kind, name = key
+        if kind == "sbatch" and one.add and value != "*":
             lines = [line for line in lines if line.option != name]
-            lines.append(Directive(name, None if value == "true" else value, _for(origin, given)))
-        else:
-            hint = f"add it: `sbatch: {{{name}: {value}}}`"
-            draft.fault_at(
-                FindingCode.MISSING_COMPANION, f"{given} requires `--{name}={value}`{why}", cause, hint, severity
-            )
+            origin = _for(draft.resolved.site_origin("rules", at), given)
+            lines.append(Directive(name, None if value == "true" else value, origin))
+            continue
+        what, verb = (f"the variable `{name}={value}`", "set") if kind == "env" else (f"`--{name}={value}`", "add")
+        hint = f"{verb} it: `{kind}: {{{name}: {value}}}`"
+        draft.fault_at(FindingCode.MISSING_COMPANION, f"{given} requires {what}{why}", cause, hint, one.severity)
     return lines
 
 
 def missing_variables(draft: PlanDraft, size: JobSize, variables: Sequence[Variable]) -> list[Variable]:
-    """Variables that the site's rules add. Rules that depend on sbatch options are applied by `obey`."""
+    """Variables that the site's rules add. Rules that depend on sbatch options are applied with the directives."""
     added: list[Variable] = []
     for at, one in enumerate(draft.resolved.site.rules):
+        held = _set([*variables, *added])
         if not one.add or one.given.sbatch or not holds(one.when, condition_facts(draft, size)):
             continue
-        set_ = {each.name: _spelt(each.value) for each in (*variables, *added) if each.value is not None}
-        if all(_has(one.given, set_, {})):
+        if _hold(one.given, held):
             origin = _for(draft.resolved.site_origin("rules", at), _names(one.given))
-            added += [
-                Variable(name, (value,), origin)
-                for name, value in one.needs.env.items()
-                if value != "*" and name not in set_
-            ]
+            missing = {name: value for name, value in one.needs.env.items() if ("env", name) not in held}
+            added += [Variable(name, (value,), origin) for name, value in missing.items() if value != "*"]
     return added
 
 
-def _has(given: Linked, variables: Mapping[str, str], options: Mapping[str, str]) -> Iterable[bool]:
-    yield from (name in variables and value in ("*", variables[name]) for name, value in given.env.items())
-    yield from (name in options and value in ("*", options[name]) for name, value in given.sbatch.items())
+def _settings(linked: Linked) -> dict[tuple[str, str], str]:
+    """Values by kind and name."""
+    return {("env", name): value for name, value in linked.env.items()} | {
+        ("sbatch", name): value for name, value in linked.sbatch.items()
+    }
+
+
+def _set(variables: Sequence[Variable]) -> dict[tuple[str, str], str]:
+    """The variables that have a value, as text."""
+    return {("env", one.name): _spelt(one.value) for one in variables if one.value is not None}
+
+
+def _hold(given: Linked, held: Mapping[tuple[str, str], str]) -> bool:
+    return all(key in held and value in ("*", held[key]) for key, value in _settings(given).items())
 
 
 def _names(given: Linked) -> str:

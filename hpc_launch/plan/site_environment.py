@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -46,7 +46,7 @@ def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
         _put(result.job, variable)
     scopes = {"job": result.job, "node": result.node, "rank": result.rank, "container": result.container}
     own = filler.resolved.job.env
-    for path, setting in _settings(filler, size):
+    for path, setting in _held(filler, size, "env"):
         if not holds(setting.when, about):
             continue
         for name in setting.drop:
@@ -73,7 +73,7 @@ def site_settings(
     """
     about = condition_facts(filler, size)
     steps: dict[str, list[SiteStep]] = {"job": [], "nodes": [], "container": []}
-    for path, step in _steps(filler, size):
+    for path, step in _held(filler, size, "prelude"):
         if holds(step.when, about) and not (step.where == "container" and about.runtime is None):
             steps[step.where] += _step(filler, step, path)
     steps["nodes"] += _folders_of_caches(filler, "node")
@@ -132,31 +132,13 @@ def _notes(filler: ValueFiller, size: JobSize) -> Iterator[str]:
             yield f"Files in {path} are purged after {folder.purge_days} days."
 
 
-def _settings(draft: PlanDraft, size: JobSize) -> Iterator[tuple[KeyPath, Setting]]:
+def _held(draft: PlanDraft, size: JobSize, key: Literal["env", "prelude"]) -> Iterator[tuple[KeyPath, Any]]:
+    """The settings or steps of each part of the profile that applies, with their paths. A queue has no steps."""
+    site = draft.resolved.site
     for part in profile_parts(draft, size):
-        held: Iterable[Setting]
-        site = draft.resolved.site
-        if not part:
-            held = site.env
-        elif part[0] == "node_classes":
-            held = size.node_class.env
-        elif part[0] == "queues":
-            held = size.queue.env
-        else:
-            held = site.options[str(part[1])].env
-        yield from (((*part, "env", at), setting) for at, setting in enumerate(held))
-
-
-def _steps(draft: PlanDraft, size: JobSize) -> Iterator[tuple[KeyPath, PreludeStep]]:
-    for part in profile_parts(draft, size):
-        held: Iterable[PreludeStep] = ()
-        if not part:
-            held = draft.resolved.site.prelude
-        elif part[0] == "node_classes":
-            held = size.node_class.prelude
-        elif part[0] == "options":
-            held = draft.resolved.site.options[str(part[1])].prelude
-        yield from (((*part, "prelude", at), step) for at, step in enumerate(held))
+        parts = {"node_classes": size.node_class, "queues": size.queue}
+        holder = site if not part else parts.get(str(part[0])) or site.options[str(part[1])]
+        yield from (((*part, key, at), one) for at, one in enumerate(getattr(holder, key, ())))
 
 
 def _put(into: list[Variable], variable: Variable) -> None:
