@@ -50,7 +50,7 @@
 
     SWEEP/                          a sweep has the files of a run but no attempts, and
     ├── sweep.json                  its points (sweeps/sweep_folder.py)
-    ├── SWEEP.N/                    point N: a run, which shares hooks/ and code/ with the sweep
+    ├── SWEEP.N/                    point N: a run, which shares all but run.json and its attempts with the sweep
     ├── arrays/NNN/                 a job array: script.sh, intent.json, job.json, claim and, for each of its tasks,
     │                               a link to the attempt that it runs
     ├── submitted                   exists once each point has a job
@@ -105,6 +105,14 @@ class _Entry:
 
     def __get__(self, folder: AttemptFolder | RunFolder, owner: type) -> Path:
         return folder.path / self.name
+
+
+class _Shared(_Entry):
+    """A file of a run that all points of a sweep share: it is in the folder of the sweep."""
+
+    def __get__(self, folder: AttemptFolder | RunFolder, owner: type) -> Path:
+        home = folder.sweep if isinstance(folder, RunFolder) else None
+        return (home or folder).path / self.name
 
 
 @dataclass(frozen=True)
@@ -250,12 +258,12 @@ class RunFolder:
     info = _Entry("run.json")
     sweep_info = _Entry("sweep.json")
     pipeline_info = _Entry("pipeline.json")
-    stage_info = _Entry("stage.json")
-    job_yaml = _Entry("job.yaml")
-    resolved_yaml = _Entry("resolved.yaml")
-    site_yaml = _Entry("site.yaml")
+    stage_info = _Shared("stage.json")
+    job_yaml = _Shared("job.yaml")
+    resolved_yaml = _Shared("resolved.yaml")
+    site_yaml = _Shared("site.yaml")
     code = _Entry("code")
-    code_info = _Entry("code.json")
+    code_info = _Shared("code.json")
     journal = _Entry("journal")
     after = _Entry("after.sh")
     """The command that the job runs at its end."""

@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec import structs
 
@@ -25,15 +24,11 @@ def create_point(sweep: SweepFolder, number: int, prepared: PreparedAttempt) -> 
         return run
     for folder in (run.path, run.attempts_folder):
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    for own, common in (
-        (run.job_yaml, home.job_yaml),
-        (run.resolved_yaml, home.resolved_yaml),
-        (run.site_yaml, home.site_yaml),
-        (run.after, home.after),
-        (run.code_info, home.code_info),
-        (run.stage_info, home.stage_info),
-    ):
-        _same_file(common, own)
+    with suppress(FileExistsError):
+        try:
+            os.link(home.after, run.after)
+        except PermissionError:  # a file system without hard links
+            shutil.copy2(home.after, run.after)
     for name in (home.hooks.name, home.code.name):
         if os.path.isdir(home.path / name):
             with suppress(FileExistsError):
@@ -96,6 +91,8 @@ def is_settled(sweep: SweepFolder, number: int) -> bool:
     attempts = sweep.point(number).attempts()
     if not attempts:
         return False
+    if os.path.exists(attempts[-1].job):
+        return True
     files = Reader().read(attempts[-1])
     return files.job_id is not None or (files.void is not None and not never_submitted(files.void))
 
@@ -103,14 +100,3 @@ def is_settled(sweep: SweepFolder, number: int) -> bool:
 def refused_text(reason: str) -> str:
     """The claim of an attempt whose array was refused or abandoned: the point waits for the next array."""
     return reason if reason.startswith(NEVER_SUBMITTED) else f"{NEVER_SUBMITTED}: {reason}"
-
-
-def _same_file(common: Path, own: Path) -> None:
-    """A second name for a file, or a copy where the file system has no hard links. Raises OSError."""
-    if not os.path.isfile(common):
-        return
-    with suppress(FileExistsError):
-        try:
-            os.link(common, own)
-        except PermissionError:
-            shutil.copy2(common, own)
