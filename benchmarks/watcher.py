@@ -69,7 +69,7 @@ class TrainingRuns:
         job |= {"processes_per_node": 2, "time": "00:20:00", "env": {"OMP_NUM_THREADS": 1}}
         file = self._folder / "job.yaml"
         file.write_text(json.dumps(job if watched else {**job, "hang": False}))
-        command = [sys.executable, "-m", "hpc_launch.cli.main", "submit", str(file), "--wait", "--json"]
+        command = [sys.executable, "-m", "hpc_launch", "submit", str(file), "--wait", "--json"]
         done = subprocess.run(command, env=self._env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"the training failed: {done.stdout}{done.stderr}")

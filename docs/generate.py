@@ -16,7 +16,7 @@ from msgspec.structs import fields
 from docs.output_tables import with_tables
 from docs.output_types import OUTPUTS, output_file, output_schema
 from hpc_launch.base import errors
-from hpc_launch.cli import error_handler
+from hpc_launch.cli import terminal
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.diagnose.read_rules import shipped
 from hpc_launch.job.field_types import Scalar
@@ -206,8 +206,8 @@ EXIT_CODES = {
     errors.Refused.exit_code: "errors in the job, site or plan, nothing was submitted; `validate`, `doctor`, `sites "
     "check` or `containers check` found one",
     errors.SchedulerError.exit_code: "the scheduler rejected the job or cannot be reached",
-    error_handler.INTERNAL_ERROR: "internal error in hpc-launch; the message names a log file",
-    error_handler.INTERRUPTED: "interrupted by Ctrl-C; a submitted job continues",
+    terminal.INTERNAL_ERROR: "internal error in hpc-launch; the message names a log file",
+    terminal.INTERRUPTED: "interrupted by Ctrl-C; a submitted job continues",
 }
 
 VERBS_INTRO = """

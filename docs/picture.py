@@ -46,7 +46,7 @@ def main() -> None:
         for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "NO_COLOR"):
             os.environ.pop(name, None)
         words = COMMAND.replace("--wait", "--json").split()
-        answer = json.loads(subprocess.run([sys.executable, "-m", "hpc_launch.cli.main", *words[1:]],
+        answer = json.loads(subprocess.run([sys.executable, "-m", "hpc_launch", *words[1:]],
                                            capture_output=True, check=True, text=True).stdout)  # fmt: skip
         run = RunFolder(Path(answer["folder"]))
         console = Console(

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.retry.driver_outcome import DriverOutcome
+from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.retry.notifications import deliver, tell_end
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.runs.checkpoint_files import is_writing
+from hpc_launch.runs.groups.pipeline_folder import pipeline_of
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.pipelines.pipeline_folder import pipeline_of
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.status.attempt_view import AttemptView
 from hpc_launch.runs.status.tracker import RunTracker
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
             _report(move)
             over = move.kind != "submitted"
         if inside and over and run.sweep is not None:
-            from hpc_launch.retry.next_points import submit_next_points
+            from hpc_launch.retry.drive_sweep import submit_next_points
 
             _report(submit_next_points(run, scheduler))
         _drive_pipeline(run, scheduler, inside=inside)
@@ -84,9 +84,9 @@ def main(arguments: list[str]) -> int:
 
 def _drive_sweep(run: RunFolder) -> None:
     """Continue the points of a sweep after one of its arrays."""
-    from hpc_launch.retry.drive_points import drive_points
+    from hpc_launch.retry.drive_sweep import drive_points
+    from hpc_launch.runs.groups.sweep_folder import SweepFolder
     from hpc_launch.runs.run_index import user_index
-    from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 
     index = user_index(os.environ)
     drive_points(SweepFolder(run), index, until_over=False, pause_s=POLL_S, longest_s=LONGEST_S)

@@ -39,9 +39,9 @@ from hpc_launch.runs.evidence.collect_evidence import rulebook
 from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.runs.submitting.run_store import refusing
 from hpc_launch.schedulers.ssh.ssh_command import on_host
-from hpc_launch.service.before_submit import confirm_cost
 from hpc_launch.service.drill import ready_for_drill
 from hpc_launch.service.listener import QUIET
+from hpc_launch.service.submit import confirm_cost
 from hpc_launch.site_tools.check_profile import check, missing_sources
 from hpc_launch.site_tools.site_leases import node_health_store
 from hpc_launch.sites.detect_profile import Machine

@@ -540,7 +540,7 @@ def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path, launcher: str) ->
         "XDG_STATE_HOME": "",
         "HPC_LAUNCH_HOME": "",
     }
-    command = [sys.executable, "-m", "hpc_launch.cli.main", "submit", "job.yaml", "--wait"]
+    command = [sys.executable, "-m", "hpc_launch", "submit", "job.yaml", "--wait"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, umask=0, capture_output=True, text=True, timeout=120, check=False
     )
@@ -559,7 +559,7 @@ def test_a_default_acl_opens_nothing_of_a_run(tmp_path: Path) -> None:
     set_default_acl(runs, (USER_OBJ, 7, -1), (GROUP_OBJ, 7, -1), (GROUP, 7, 65534), (MASK, 7, -1), (OTHERS, 0, -1))
     (tmp_path / "job.yaml").write_text("name: tiny\nsite: local\nlauncher: none\ncommand: ['true']\n")
     places = {"XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "HPC_LAUNCH_HOME": ""}
-    command = [sys.executable, "-m", "hpc_launch.cli.main", "submit", "job.yaml", "--wait"]
+    command = [sys.executable, "-m", "hpc_launch", "submit", "job.yaml", "--wait"]
     environment = {**os.environ, "HOME": str(tmp_path), **places}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc_launch.cli.config_options import params_of
-from hpc_launch.cli.lazy_group import LazyGroup
+from hpc_launch.cli.shared_options import LazyGroup
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
@@ -130,8 +130,8 @@ def _check_options(library: str) -> list[click.Parameter]:
 def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], output: Path | None) -> int:
     """Write or check a DeepSpeed or FSDP file; ask the library about it if it is installed."""
     from hpc_launch.base.findings import errors
-    from hpc_launch.cli.findings_report import report
-    from hpc_launch.cli.warn import print_note
+    from hpc_launch.cli.render import report
+    from hpc_launch.cli.terminal import print_note
 
     path, as_json = given.pop("check", None), given.pop("as_json", False)
     if as_json and path is None:
@@ -181,7 +181,7 @@ def _finish(result: tuple[str | None, list[Finding]], output: Path | None, *, ex
     """Print warnings and write the text. Raises Refused if there is none."""
     from hpc_launch.base.errors import Refused, UsageError
     from hpc_launch.base.findings import errors
-    from hpc_launch.cli.warn import warn
+    from hpc_launch.cli.terminal import warn
 
     text, findings = result
     if text is None or errors(findings):

@@ -71,7 +71,7 @@ def _of_the_slurm_job() -> dict[str, Any]:
 
 def _of_a_job(name: str, given: dict[str, Any], output: Path | None) -> str | None:
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.cli.warn import print_site_and_warnings
+    from hpc_launch.cli.terminal import print_site_and_warnings
     from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.script.by_hand import hostfile_of, start_by_hand
 

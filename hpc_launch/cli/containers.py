@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.lazy_group import LazyGroup
-from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
-from hpc_launch.cli.warn import print_note
+from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, set_option, site_option
+from hpc_launch.cli.terminal import print_note
 
 if TYPE_CHECKING:
     from hpc_launch.images.compatibility import Check

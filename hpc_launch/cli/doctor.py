@@ -1,4 +1,4 @@
-"""`doctor`: check a job on every level before it waits in a queue."""
+"""`doctor`, `drill` and `notify`: try a job before it waits in a queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import LazyGroup, echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.terminal import TERMINAL
 
 if TYPE_CHECKING:
     from hpc_launch.preflight.level import Level
@@ -36,7 +37,7 @@ FAILED = 3
     "changed since the last time.",
 )
 @json_option
-def command(
+def doctor_command(
     job: Path | None, site: str | None, sets: tuple[str, ...], no_job: bool, climb: bool, measure: bool, as_json: bool
 ) -> int:
     """Check a job on every level, up to the first that fails: the job file, its software as far as this machine can
@@ -93,8 +94,8 @@ def _levels(
     from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.scheduler import scheduler_for
-    from hpc_launch.service.before_submit import warn_about_shared_checkpoints
     from hpc_launch.service.poll import tracker_of
+    from hpc_launch.service.submit import warn_about_shared_checkpoints
 
     try:
         prepared = prepare_job(job, site=site, sets=sets)
@@ -115,3 +116,109 @@ def _levels(
     if climb:
         warn_about_shared_checkpoints(prepared.plan, index, TERMINAL, trial="the ladder")
         yield from ladder(job, prepared, context, site=site, sets=sets)
+
+
+@click.command("drill")
+@job_argument
+@site_option
+@set_option
+@click.option("--preempt", is_flag=True, help="Signal as a preemption does: SIGTERM to the job steps.")
+@json_option
+def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, as_json: bool) -> int:
+    """Run a short job, warn it as before its time limit, and check that it saves a checkpoint and the next attempt
+    resumes from it.
+
+    `drill:` in the job file sets what differs from the real job. Exits with 0 if the training is ready, 1 if it is
+    not, 3 if the job is rejected.
+
+    \b
+    hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.job.shell_text import visible
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.schedulers.scheduler import scheduler_for
+    from hpc_launch.service.check import announce
+    from hpc_launch.service.drill import drill, ready_for_drill
+    from hpc_launch.service.poll import tracker_of
+    from hpc_launch.service.submit import warn_about_shared_checkpoints
+
+    ready, all_sets = ready_for_drill(job, site=site, sets=sets)
+    announce(ready, TERMINAL, ready.warnings)
+    if preempt and ready.plan.scheduler == "local":
+        raise UsageError("--preempt requires Slurm", "omit --preempt, or name a Slurm site with --site")
+    index = user_index(os.environ)
+    warn_about_shared_checkpoints(ready.plan, index, TERMINAL, trial="the drill")
+    outcome = drill(
+        ready,
+        all_sets,
+        scheduler_for(ready.plan.scheduler),
+        lambda run: tracker_of([run], index),
+        preempt=preempt,
+        index=index,
+        say=TERMINAL.say,
+    )
+    if as_json:
+        echo_json(outcome.as_json())
+    elif outcome.good:
+        click.echo(
+            f"ready: warned at step {outcome.warned_at_step}, saved after {outcome.saved_after_s} s, "
+            f"resumed at step {outcome.resumed_at_step}"
+        )
+    else:
+        click.echo(f"not ready: {visible(outcome.fault or '')}")
+    return 0 if outcome.good else 1
+
+
+COMMANDS = {"test": "send a test message to the receivers of a job"}
+"""Commands by name; `NAME` is implemented by `NAME_command`."""
+
+NOT_SENT = 3
+
+
+@click.group("notify", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
+def notify_command() -> None:
+    """Try the receivers of a job's messages, before a night run depends on them.
+
+    \b
+    hpc-launch notify test job.yaml
+    """
+
+
+@click.command("test")
+@job_argument
+@site_option
+@set_option
+@json_option
+def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -> int:
+    """Send a test message to the webhook and the command of a job's `notify:`, from this machine. Nothing is submitted.
+
+    Exits with 3 if a message did not arrive. Whether compute nodes reach the receiver, and whether Slurm's mails
+    arrive, only a job shows.
+
+    \b
+    hpc-launch notify test job.yaml
+    hpc-launch notify test job.yaml --json
+    """
+    from hpc_launch.cli.terminal import warn
+    from hpc_launch.job.job_file import has_sweep
+    from hpc_launch.job.shell_text import visible
+    from hpc_launch.prepare.prepare import prepare_job
+    from hpc_launch.retry.notifications import send_test
+
+    if has_sweep(job, sets):
+        from hpc_launch.prepare.prepare_sweep import prepare_sweep
+
+        prepared = prepare_sweep(job, site=site, sets=sets).first
+    else:
+        prepared = prepare_job(job, site=site, sets=sets)
+    warn(prepared.warnings)
+    results = send_test(prepared.plan)
+    if as_json:
+        echo_json([{"channel": one.channel, "state": one.state, "why": one.why or None} for one in results])
+    else:
+        for one in results:
+            click.echo(visible(f"{one.channel}: {one.state}{f', {one.why}' if one.why else ''}"))
+        if not results:
+            click.echo("`notify:` names no webhook and no command", err=True)
+    return 0 if results and all(one.state == "sent" for one in results) else NOT_SENT

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.error_handler import INTERRUPTED
 from hpc_launch.cli.shared_options import echo_json
-from hpc_launch.cli.terminal import TERMINAL
-from hpc_launch.cli.warn import print_note
+from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import user_index
 
@@ -81,7 +79,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
 def _attached(run: RunFolder, job_id: str) -> int:
     """Follow a run on hosts without a scheduler, which ends with this command."""
-    from hpc_launch.cli.pass_on import run_there
+    from hpc_launch.cli.terminal import run_there
     from hpc_launch.runs.submitting.attached_run import attached
     from hpc_launch.schedulers.ssh.hand_over_run import host_with
     from hpc_launch.view.state_text import detach_message

@@ -108,7 +108,7 @@ def _ask(
     """Ask, check and write."""
     from hpc_launch.cli.init_questions import new_job
     from hpc_launch.cli.shared_options import echo_json
-    from hpc_launch.cli.warn import print_note, warn
+    from hpc_launch.cli.terminal import print_note, warn
     from hpc_launch.from_script.convert import prepare_files
 
     if not force:
@@ -150,7 +150,7 @@ def _write(files: Mapping[Path, str], *, force: bool) -> None:
 def _print_text(
     conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, comparing: bool, by_line: bool
 ) -> None:
-    from hpc_launch.cli.warn import print_note, warn
+    from hpc_launch.cli.terminal import print_note, warn
     from hpc_launch.from_script.compare_launch import compare
 
     script = conversion.script

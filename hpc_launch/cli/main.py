@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hpc_launch import __version__
-from hpc_launch.cli.lazy_group import LazyGroup
+from hpc_launch.cli.shared_options import LazyGroup
 
 VERBS = {
     "init": "write a job file for a training, or from an sbatch script",
@@ -50,9 +50,20 @@ class Verbs(LazyGroup):
             return 0
 
 
+MODULES = {
+    **dict.fromkeys(("submit", "run", "resubmit", "cancel"), "submit"),
+    **dict.fromkeys(("status", "list", "watch"), "status"),
+    **dict.fromkeys(("render", "explain", "validate"), "render"),
+    **dict.fromkeys(("why", "report", "logs"), "why"),
+    **dict.fromkeys(("doctor", "drill", "notify"), "doctor"),
+    "completion": "shared_options",
+}
+"""The modules with several verbs, where each is called `VERB_command`. Others have the name of their verb."""
+
+
 def _load(verb: str) -> click.Command:
-    module = importlib.import_module(f"hpc_launch.cli.{'list_' if verb == 'list' else verb}")
-    command: click.Command = module.command
+    module = importlib.import_module(f"hpc_launch.cli.{MODULES.get(verb, verb)}")
+    command: click.Command = getattr(module, f"{verb}_command" if verb in MODULES else "command")
     return command
 
 
@@ -77,7 +88,7 @@ def group() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    from hpc_launch.cli.error_handler import run_guarded
+    from hpc_launch.cli.terminal import run_guarded
 
     sys.exit(run_guarded(group))
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.lazy_group import LazyGroup
-from hpc_launch.cli.shared_options import echo_json, json_option, site_option
+from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
 
 if TYPE_CHECKING:
     from hpc_launch.diagnose.node_health import BadNode
@@ -140,7 +139,7 @@ def leases_command(site: str | None, as_json: bool) -> None:
 
 def _store(site: str | None) -> NodeHealthStore:
     """Open the node health store of the named site, of $HPC_LAUNCH_SITE, or of this machine's. Names its problems."""
-    from hpc_launch.cli.warn import print_note
+    from hpc_launch.cli.terminal import print_note
     from hpc_launch.site_tools.site_leases import node_health_store
 
     store = node_health_store(_site_name(site))
@@ -151,7 +150,7 @@ def _store(site: str | None) -> NodeHealthStore:
 
 def _site_name(site: str | None) -> str:
     """The named site, $HPC_LAUNCH_SITE, or this machine's."""
-    from hpc_launch.cli.warn import print_note
+    from hpc_launch.cli.terminal import print_note
     from hpc_launch.site_tools.site_leases import detected_site
 
     name = site or os.environ.get("HPC_LAUNCH_SITE")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.completion import complete_run
-from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import complete_run, echo_json, job_argument, json_option, set_option, site_option
 
 if TYPE_CHECKING:
     from hpc_launch.performance.measured_pace import MeasuredPace
@@ -59,7 +58,7 @@ def command(
     """
     from hpc_launch.base.errors import Refused, UsageError
     from hpc_launch.base.findings import errors
-    from hpc_launch.cli.warn import print_site_and_warnings
+    from hpc_launch.cli.terminal import print_site_and_warnings
     from hpc_launch.prepare.job_plan import job_plan
     from hpc_launch.prepare.prepare import check_job
     from hpc_launch.view.plan_text import plan_json, plan_lines
@@ -86,7 +85,7 @@ def command(
 
 def _show_layouts(checked: CheckedJob, pace: MeasuredPace | None, *, as_json: bool) -> int:
     from hpc_launch.base.errors import Refused
-    from hpc_launch.prepare.job_layouts import job_layouts
+    from hpc_launch.prepare.scaled_pace import job_layouts
     from hpc_launch.view.layout_table import layout_lines, layouts_json
     from hpc_launch.view.terminal import write_lines
 

@@ -1,12 +1,14 @@
-"""`render`: write the job's script to stdout or a file, without a scheduler."""
+"""`render`, `explain` and `validate`: look at a job without submitting it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.shared_options import job_argument, set_option, site_option
+from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
 
 
 @click.command("render")
@@ -17,7 +19,9 @@ from hpc_launch.cli.shared_options import job_argument, set_option, site_option
     "-o", "--output", type=click.Path(path_type=Path), help="Write to FILE instead of stdout.", metavar="FILE"
 )
 @click.option("--standalone", is_flag=True, help="Put the parts of runtime.sh into the script, to start it by hand.")
-def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | None, *, standalone: bool) -> None:
+def render_command(
+    job: Path, site: str | None, sets: tuple[str, ...], output: Path | None, *, standalone: bool
+) -> None:
     """Print the script of a job, byte for byte as submit passes it to the scheduler.
 
     It sources runtime.sh, the same file for all jobs: -o writes it beside FILE.
@@ -26,7 +30,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
     hpc-launch render job.yaml --site mycluster | less
     hpc-launch render job.yaml --site mycluster --standalone -o script.sh
     """
-    from hpc_launch.cli.warn import print_site_and_warnings
+    from hpc_launch.cli.terminal import print_site_and_warnings
     from hpc_launch.job.job_file import has_sweep
     from hpc_launch.job.shell_text import visible
     from hpc_launch.prepare.prepare import prepare_job
@@ -58,3 +62,111 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
             write_output(output.with_name(RUNTIME), runtime())
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error
+
+
+@click.command("explain")
+@job_argument
+@click.argument("key", required=False)
+@site_option
+@set_option
+@json_option
+def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...], as_json: bool) -> None:
+    """Show where values are set: keys of the job, #SBATCH directives and variables of the script.
+
+    A KEY that starts with `site.` is a key of the site profile.
+
+    \b
+    hpc-launch explain job.yaml
+    hpc-launch explain job.yaml env.NCCL_DEBUG
+    hpc-launch explain job.yaml --cpus-per-task
+    hpc-launch explain job.yaml site.queues
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.prepare.explain import explain, explain_site
+    from hpc_launch.prepare.prepare import prepare_job
+
+    prepared_job = prepare_job(job, site=site, sets=sets)
+    lines = explain_site(prepared_job) if key is not None and key.startswith("site.") else explain(prepared_job)
+    if key is not None:
+        wanted = key.removeprefix("--").removeprefix("$")
+        chosen = [line for line in lines if wanted in (line.key, line.name) or line.key.startswith(f"{wanted}.")]
+        if not chosen:
+            import difflib
+
+            matches = difflib.get_close_matches(wanted, [line.key for line in lines], 1)
+            hint = f"did you mean `{matches[0]}`?" if matches else "without KEY, `explain` lists all keys"
+            raise UsageError(f"unknown key `{key}`", hint)
+        lines = chosen
+    if as_json:
+        echo_json([line.as_json() for line in lines])
+        return
+    for line in lines:
+        click.echo(str(line))
+
+
+if TYPE_CHECKING:
+    from hpc_launch.base.findings import Finding
+
+format_option = click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "github"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
+)
+
+
+def report(findings: Sequence[Finding], style: str, clean: str) -> int:
+    """Print the findings; as text, print `clean` on stderr if there are none. Returns 3 if there are errors, else 0."""
+    from hpc_launch.base.findings import errors
+
+    if style == "json":
+        echo_json([finding.as_json() for finding in findings])
+    elif style == "github":
+        for finding in findings:
+            click.echo(_github_line(finding))
+    else:
+        from hpc_launch.cli.terminal import show_findings
+
+        show_findings(findings, err=False)
+        if not findings:
+            click.echo(clean, err=True)
+    return 3 if errors(findings) else 0
+
+
+def _github_line(finding: Finding) -> str:
+    """A GitHub workflow command, escaped as GitHub's toolkit does."""
+    from hpc_launch.job.shell_text import visible
+
+    place = finding.place
+    fields = {"file": place.file, "line": place.line, "col": place.column} if place else {}
+    where = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in fields.items() if value is not None)
+    text = finding.message + (f" ({finding.hint})" if finding.hint else "")
+    return visible(f"::{finding.severity} {where},title={finding.code}::{_escaped(text, '')}")
+
+
+def _escaped(text: str, extra: str) -> str:
+    for character in "%\r\n" + extra:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+@click.command("validate")
+@click.argument("jobs", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="JOB...")
+@site_option
+@set_option
+@format_option
+@json_option
+def validate_command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], style: str, as_json: bool) -> int:
+    """Check job files against their site and report all errors at once. Exits with 3 if there are errors.
+
+    \b
+    hpc-launch validate job.yaml --site mycluster
+    hpc-launch validate --format github jobs/*.yaml
+    """
+    from hpc_launch.prepare.prepare import validate_job
+
+    findings = [finding for job in jobs for finding in validate_job(job, site=site, sets=sets)]
+    clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} checked, no errors"
+    return report(findings, "json" if as_json else style, clean)

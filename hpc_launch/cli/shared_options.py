@@ -1,10 +1,12 @@
-"""Options and arguments shared by several verbs."""
+"""Options, arguments and completions that several verbs share, and groups that import a command when it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -62,3 +64,100 @@ def echo_json(value: object) -> None:
     import json
 
     click.echo(json.dumps(value, indent=2))
+
+
+class LazyGroup(click.Group):
+    """A group of commands imported on demand.
+
+    Args:
+        about: Command names and their short help, in the order of the group's help.
+        load: Imports a command by name, to run it or to show its help.
+        title: Heading of the command list in the group's help.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        about: Mapping[str, str],
+        load: Callable[[str], click.Command],
+        title: str = "Commands",
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.about = about
+        self.load = load
+        self.title = title
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.about)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.load(cmd_name) if cmd_name in self.about else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            matches = difflib.get_close_matches(args[0], self.about, 1)
+            if matches:
+                raise click.UsageError(f"{error.message} Did you mean {matches[0]!r}?", error.ctx) from None
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section(self.title):
+            formatter.write_dl(list(self.about.items()))
+
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+VARIABLE = "_HPC_LAUNCH_COMPLETE"
+"""The variable by which the shell requests completions; click derives it from the program's name."""
+
+
+MOST_NAMES = 1000
+"""How many names of runs are offered."""
+
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a run, newest first. Never raises: an error would garble the command line."""
+    try:
+        from click.shell_completion import CompletionItem
+
+        from hpc_launch.runs.run_index import user_index
+
+        index = user_index(os.environ)
+        if "/" in incomplete:
+            from hpc_launch.runs.find_run import part_names
+
+            return [CompletionItem(name) for name in part_names(incomplete, index)[:MOST_NAMES]]
+        entries = index.entries(prefix=incomplete, limit=MOST_NAMES)
+        items = [CompletionItem(entry.run, help=entry.last_state) for entry in entries]
+        items += [CompletionItem("@last", help="the newest run")] if items else []
+        return [item for item in items if item.value.startswith(incomplete) and item.value.isprintable()]
+    except Exception:
+        return []
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print the completion script of a shell, for verbs, options and run names.
+
+    \b
+    hpc-launch completion bash >> ~/.bashrc
+    hpc-launch completion zsh >> ~/.zshrc
+    hpc-launch completion fish > ~/.config/fish/completions/hpc-launch.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from hpc_launch.cli.main import group
+
+    completion = get_completion_class(shell)
+    if completion is None:
+        raise click.UsageError(f"click has no completion for {shell}")
+    click.echo(completion(group, {}, "hpc-launch", VARIABLE).source())

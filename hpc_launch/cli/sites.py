@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.findings_report import format_option, report
-from hpc_launch.cli.lazy_group import LazyGroup
-from hpc_launch.cli.shared_options import complete_site, complete_team, echo_json, json_option
-from hpc_launch.cli.warn import print_note, show_findings, warn
+from hpc_launch.cli.render import format_option, report
+from hpc_launch.cli.shared_options import LazyGroup, complete_site, complete_team, echo_json, json_option
+from hpc_launch.cli.terminal import print_note, show_findings, warn
 
 if TYPE_CHECKING:
     from hpc_launch.sites.search_path import Team

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_launch.cli.shared_options import echo_json, json_option
-from hpc_launch.cli.warn import print_note
+from hpc_launch.cli.terminal import print_note
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.learn import LearnedSite

@@ -1,17 +1,20 @@
-"""`status`: show the state of one run, or of all active runs."""
+"""`status`, `list` and `watch`: the states of runs."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc_launch.cli.completion import complete_run
-from hpc_launch.cli.shared_options import echo_json, json_option
+from hpc_launch.cli.shared_options import complete_run, echo_json, echo_json_list, json_option
 from hpc_launch.cli.terminal import TERMINAL
+from hpc_launch.runs.status.run_status import RUN_STATES
 
 if TYPE_CHECKING:
     from hpc_launch.runs.status.run_status import RunStatus
@@ -23,7 +26,7 @@ LEASES_S = 10.0
 @click.command("status")
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_run)
 @json_option
-def command(run: str | None, as_json: bool) -> None:
+def status_command(run: str | None, as_json: bool) -> None:
     """Show the state of a run, with its source and age. Without RUN, show all active runs.
 
     RUN is a run's name or a prefix of it, a job id, a run folder, or @last. SWEEP shows all points, SWEEP/7 or
@@ -35,9 +38,9 @@ def command(run: str | None, as_json: bool) -> None:
     hpc-launch status 12345 --json
     """
     from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus
+    from hpc_launch.runs.groups.pipeline_status import PipelineStatus
+    from hpc_launch.runs.groups.sweep_status import SweepStatus
     from hpc_launch.runs.run_index import user_index
-    from hpc_launch.runs.sweeps.sweep_status import SweepStatus
     from hpc_launch.service.poll import active_runs, poll_whole
     from hpc_launch.view.terminal import wants_colour, write_lines
 
@@ -85,3 +88,142 @@ def _leases(status: RunStatus) -> list[str]:
 
     with TERMINAL.doing("querying the hosts"):
         return lease_lines(holders_of(status.run, leases_of(status.hosts, LEASES_S)))
+
+
+if TYPE_CHECKING:
+    from hpc_launch.performance.time_account import TimeAccount
+    from hpc_launch.runs.run_index import Index, IndexEntry
+    from hpc_launch.runs.status.run_status import FinalStatus, RunStatus
+
+    Listed = tuple[IndexEntry, RunStatus | FinalStatus]
+
+DEFAULT_LIMIT = 50
+"""Runs listed without -n."""
+
+
+@click.command("list")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(RUN_STATES, case_sensitive=False),
+    metavar="STATE",
+    help=f"List only runs in this state ({', '.join(state.lower() for state in RUN_STATES)}). Repeatable.",
+)
+@click.option(
+    "-n",
+    "most",
+    type=click.IntRange(min=1, max=10**9),
+    metavar="N",
+    help=f"List the newest N runs (default {DEFAULT_LIMIT}; all with --json).",
+)
+@click.option(
+    "--goodput",
+    is_flag=True,
+    help="Show where the time of each run went: the share of productive training, and what took the rest.",
+)
+@json_option
+def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_json: bool) -> None:
+    """List your runs, newest first, with state, progress and time left.
+
+    \b
+    hpc-launch list
+    hpc-launch list --state failed -n 5
+    hpc-launch list --goodput
+    hpc-launch list --json
+    """
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.runs.status.run_status import FinalStatus
+
+    index = user_index(os.environ)
+    limit = most if most is not None or as_json else DEFAULT_LIMIT
+    polled = _poll(index, states, limit)
+    chosen = islice(merge(polled, index.finished(states, limit), key=_order, reverse=True), limit)
+    if as_json:
+        echo_json_list(_as_json((status for _, status in chosen), goodput=goodput))
+        return
+    now = time.time()
+    shown = [status.status(now) if isinstance(status, FinalStatus) else status for _, status in chosen]
+    if not shown:
+        nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
+        click.echo("no run is in this state" if index.count() else nothing, err=True)
+        return
+    if goodput:
+        from hpc_launch.view.time_text import show_goodput
+
+        show_goodput(shown, _accounts(shown))
+    else:
+        from hpc_launch.view.run_table import show
+
+        show(shown)
+    omitted = (len(polled) + index.count(states) if states else index.count()) - len(shown)
+    if omitted and most is None:
+        click.echo(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all", err=True)
+
+
+def _poll(index: Index, states: tuple[str, ...], limit: int | None) -> list[Listed]:
+    """The runs that are listed and whose final status the index does not have, newest first."""
+    from hpc_launch.service.poll import poll_unfinished
+
+    if limit is not None:
+        index.check(states, limit)
+    # Without --state, only the runs that are shown need a query.
+    polled = poll_unfinished(index, TERMINAL, None if states else limit)
+    return [(entry, status) for entry, status in polled if not states or status.state in states]
+
+
+def _order(listed: Listed) -> tuple[float, str]:
+    return listed[0].created, listed[0].run
+
+
+def _as_json(statuses: Iterable[RunStatus | FinalStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
+    from hpc_launch.runs.status.run_status import FinalStatus
+
+    now = time.time()
+    for status in statuses:
+        shown = status.as_json(now) if isinstance(status, FinalStatus) else status.as_json(attempts=False)
+        if goodput:
+            from hpc_launch.view.time_text import time_json
+
+            whole = status.status(now) if isinstance(status, FinalStatus) else status
+            shown |= time_json(*_accounts([whole]))
+        yield shown
+
+
+def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
+    """Where the time of each run went, by the files of all its attempts."""
+    from hpc_launch.performance.run_times import run_times
+    from hpc_launch.runs.layout import RunFolder
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.poll import poll_runs
+
+    polled = poll_runs([RunFolder(status.folder) for status in statuses], user_index(os.environ), TERMINAL, drive=False)
+    return [run_times(status, time.time()).account for status in polled]
+
+
+@click.command("watch")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
+def watch_command(runs: tuple[str, ...]) -> int:
+    """Follow runs live to their end; without RUN, all active runs. Ctrl-C stops watching; the jobs keep running.
+
+    Exits with 0 if all runs completed, 1 if one failed, was cancelled or can never start.
+
+    \b
+    hpc-launch watch
+    hpc-launch watch @last
+    """
+    from hpc_launch.cli.follow import follow
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.layout import RunFolder
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.poll import active_runs
+
+    index = user_index(os.environ)
+    if runs:
+        folders = {folder.path: folder for folder in (find_run(run, index, sweeps=True) for run in runs)}
+        return follow(list(folders.values()))
+    active = [RunFolder(status.folder) for status in active_runs(index, TERMINAL)]
+    if not active:
+        click.echo("no active runs; run `hpc-launch list` to see all runs", err=True)
+        return 0
+    return follow(active)

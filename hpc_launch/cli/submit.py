@@ -1,4 +1,4 @@
-"""`submit`: submit a job file as a new run."""
+"""`submit`, `run`, `resubmit` and `cancel`: start and end runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
-from hpc_launch.cli.terminal import TERMINAL
-from hpc_launch.cli.warn import print_note
+from hpc_launch.cli.shared_options import complete_run, echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.terminal import TERMINAL, print_note
 
 if TYPE_CHECKING:
     from hpc_launch.prepare.prepare import PreparedJob
@@ -34,7 +33,7 @@ MOST_SHOWN = 50
 @click.option("--test-only", is_flag=True, help="Ask the scheduler when the job would start, without submitting it.")
 @click.option("--yes", is_flag=True, help="Submit without asking, whatever it costs (`confirm_gpu_hours`).")
 @json_option
-def command(
+def submit_command(
     job: Path,
     site: str | None,
     sets: tuple[str, ...],
@@ -120,3 +119,95 @@ def _test_start(prepared: PreparedJob, *, as_json: bool) -> int:
     else:
         click.echo(answer)
     return 0
+
+
+@click.command("run")
+@job_argument
+@site_option
+@set_option
+@json_option
+def run_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -> int:
+    """Run a job inside the current Slurm allocation (salloc) and follow it to its end.
+
+    Script, run folder and logs are the same as with `submit`, but nothing is queued. The allocation must have the
+    number of nodes that the job requests.
+
+    \b
+    salloc --nodes=2 --gpus-per-node=4 --time=1:00:00
+    hpc-launch run job.yaml --site mycluster
+    """
+    from hpc_launch.cli.follow import after_submission
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.submit import submit_here
+
+    submitted = submit_here(job, user_index(os.environ), TERMINAL, site=site, sets=sets)
+    return after_submission(submitted, wait=True, as_json=as_json)
+
+
+@click.command("resubmit")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@set_option
+@click.option("--exclude", "excluded", multiple=True, metavar="NODES", help="Nodes to exclude, as n3 or n[3-5].")
+@click.option("--wait", is_flag=True, help="Follow the run to its end.")
+@click.option("--yes", is_flag=True, help="Do not ask before repeating a run that COMPLETED.")
+@json_option
+def resubmit_command(
+    run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bool, yes: bool, as_json: bool
+) -> int:
+    """Submit the next attempt of a run, from the job file and site profile stored in its folder.
+
+    Asks before repeating a run that COMPLETED; without a terminal that requires --yes. Of a sweep, the points, and of a
+    pipeline, the stages that failed or were cancelled are submitted again, and what comes after them.
+
+    \b
+    hpc-launch resubmit @last --exclude n3
+    hpc-launch resubmit tiny-gpt --set time=04:00:00 --wait
+    """
+    from hpc_launch.cli.follow import after_submission
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.resubmit import resubmit
+
+    index = user_index(os.environ)
+    submitted = resubmit(
+        find_run(run, index, stages=True), index, TERMINAL, sets=sets, exclude=excluded, wait=wait, confirmed=yes
+    )
+    return after_submission(submitted, wait=wait, as_json=as_json)
+
+
+@click.command("cancel")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
+@json_option
+def cancel_command(runs: tuple[str, ...], as_json: bool) -> int:
+    """Cancel runs. Pending and running jobs are cancelled; a job that is still being submitted exits without training.
+
+    Cancelling a finished run is not an error.
+
+    \b
+    hpc-launch cancel @last
+    hpc-launch cancel tiny-gpt-250312 12345
+    """
+    from hpc_launch.base.errors import UserError
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.cancel import cancel
+    from hpc_launch.view.format_values import clean
+
+    index = user_index(os.environ)
+    # Resolve all names first: a misspelt one must not leave the work half done.
+    folders = {folder.path: folder for folder in (find_run(run, index, stages=True) for run in runs)}
+    code = 0
+    cancelled: list[dict[str, str]] = []
+    for folder in folders.values():
+        try:
+            message = "\n".join(map(clean, cancel(folder, index, TERMINAL).splitlines()))
+        except UserError as error:
+            TERMINAL.fail(error)
+            code = error.exit_code
+            continue
+        cancelled.append({"run": folder.name, "message": message})
+        if not as_json:
+            click.echo(message)
+    if as_json:
+        echo_json(cancelled)
+    return code

@@ -1,7 +1,12 @@
-"""The user at the terminal, who hears what a service does and answers its questions."""
+"""What the command line tells on stderr: warnings, notes, questions, errors and crash reports.
+
+Modules that only the error path needs are imported there, to keep `--help` and completion fast.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -9,8 +14,40 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.warn import print_note, warn
 from hpc_launch.service.listener import Listener
+
+if TYPE_CHECKING:
+    from hpc_launch.base.findings import Finding
+
+
+def warn(findings: Sequence[Finding]) -> None:
+    """Print findings with their hints on stderr."""
+    show_findings(findings, err=True)
+
+
+def print_site_and_warnings(detected: str | None, site: str, findings: Sequence[Finding]) -> None:
+    """Print the site, if it was detected rather than named, and the warnings."""
+    if detected is not None:
+        print_note(f"site {site}: {detected}")
+    warn(findings)
+
+
+def print_note(text: str) -> None:
+    """Print a line on stderr with control characters escaped."""
+    from hpc_launch.job.shell_text import visible
+
+    click.echo(visible(text), err=True)
+
+
+def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
+    """Print each finding and its hint on a line of its own, with control characters escaped."""
+    from hpc_launch.job.shell_text import visible
+
+    for finding in findings:
+        click.echo(visible(str(finding)), err=err)
+        if finding.hint:
+            click.echo(f"  hint: {visible(finding.hint)}", err=err)
+
 
 if TYPE_CHECKING:
     from hpc_launch.base.errors import UserError
@@ -27,7 +64,6 @@ class Terminal(Listener):
         warn(findings)
 
     def fail(self, error: UserError) -> None:
-        from hpc_launch.cli.error_handler import print_error
 
         print_error(error)
 
@@ -49,3 +85,121 @@ class Terminal(Listener):
 
 
 TERMINAL = Terminal()
+
+
+if TYPE_CHECKING:
+    from hpc_launch.base.errors import UserError
+
+INTERNAL_ERROR = 5
+INTERRUPTED = 130
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def run_guarded(group: click.Group) -> int:
+    """Run the command line and return its exit code (listed in `hpc-launch --help`)."""
+    # Python sets a stream that the caller closed (`>&-`) to None.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
+    try:
+        result = group.main(prog_name="hpc-launch", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted; run `hpc-launch list` to see what was submitted", err=True)
+        return INTERRUPTED
+    except Exception as error:
+        from hpc_launch.base.errors import UserError
+
+        if isinstance(error, UserError):
+            from hpc_launch.runs.find_run import RunElsewhere
+
+            if isinstance(error, RunElsewhere):
+                return pass_on(error)
+            print_error(error)
+            return error.exit_code
+        if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
+            return _print_write_error(error)
+        _save_crash_report(error)
+        return INTERNAL_ERROR
+    return result if isinstance(result, int) else 0
+
+
+def _print_write_error(error: OSError) -> int:
+    """Report that stdout or stderr cannot be written: an error on a file would name the file."""
+    from hpc_launch.base.errors import UsageError
+
+    # Otherwise flushing the buffer at exit fails again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    hint = "free disk space, or redirect the output elsewhere"
+    print_error(UsageError(f"cannot write the output: {error.strerror}", hint))
+    return UsageError.exit_code
+
+
+def print_error(error: UserError) -> None:
+    """Print the error and its hint on stderr."""
+    from hpc_launch.base.errors import Refused
+    from hpc_launch.job.shell_text import visible
+
+    if isinstance(error, Refused):
+        warn(error.findings)
+        return
+    for label, text in (("error", str(error)), ("hint", error.hint)):
+        if text:
+            # A message may quote file names or program output: keep its line breaks and escape control characters.
+            click.echo("\n".join(map(visible, f"{label}: {text}".splitlines())), err=True)
+
+
+def _save_crash_report(error: Exception) -> None:
+    import platform
+    import tempfile
+    import traceback
+
+    from hpc_launch import __version__
+    from hpc_launch.base.user_dirs import make_private, state_folder
+
+    text = "".join(traceback.format_exception(error))
+    report = (
+        f"hpc-launch {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"command: {' '.join(sys.argv[1:2])}\n\n{text}"
+    )
+    try:
+        folder = make_private(state_folder() / "faults")
+        handle, where = tempfile.mkstemp(prefix="fault-", suffix=".log", dir=folder)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(report)
+    except OSError:
+        from hpc_launch.job.shell_text import visible
+
+        click.echo("\n".join(map(visible, report.splitlines())), err=True)
+        where = "the report above"
+    from hpc_launch.job.shell_text import visible
+
+    click.echo(visible(f"error: internal error: {type(error).__name__}: {error}"), err=True)
+    click.echo(f"hint: report this bug and attach {where}; check it for private data first", err=True)
+
+
+if TYPE_CHECKING:
+    from hpc_launch.runs.find_run import RunElsewhere
+
+
+def pass_on(found: RunElsewhere) -> int:
+    """Run this command on the run's first host, with the folder of the run there. Returns its exit code."""
+    return run_there(found.host, [str(found.folder) if word == found.text else word for word in sys.argv[1:]])
+
+
+def run_there(host: str, arguments: Sequence[str]) -> int:
+    """Run hpc-launch on a host. Returns its exit code, or that of Unreachable."""
+    import shlex
+    import subprocess
+
+    from hpc_launch.agent.connection import SSH_FAILED
+    from hpc_launch.base.errors import Unreachable
+    from hpc_launch.base.python_command import module_command
+    from hpc_launch.schedulers.ssh.ssh_command import SSH
+
+    command = shlex.join(["exec", *module_command("hpc_launch"), *arguments])
+    terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
+    ssh = [word for word in SSH if word != "-T" or not terminal]
+    code = subprocess.run([*ssh, *terminal, "--", host, shlex.join(["bash", "-c", command])], check=False).returncode
+    return Unreachable.exit_code if code == SSH_FAILED else code

@@ -1,16 +1,16 @@
-"""`why`: explain why a run failed, or any job from its log files."""
+"""`why`, `report` and `logs`: what a run did, and why it failed."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.completion import complete_run
-from hpc_launch.cli.shared_options import echo_json, json_option
+from hpc_launch.cli.shared_options import complete_run, echo_json, json_option
 from hpc_launch.cli.terminal import TERMINAL
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ FAILED = 1
 )
 @click.argument("more", nargs=-1, metavar="[FILE...]", type=click.UNPROCESSED)
 @json_option
-def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tuple[str, ...], as_json: bool) -> int:
+def why_command(
+    run: str | None, logs: tuple[str, ...], number: int | None, more: tuple[str, ...], as_json: bool
+) -> int:
     """Explain why a run failed: the failure class, the rank or node that failed first, the evidence, and what to do.
 
     For a run that is active or succeeded, report what may slow it down: a slow node, TCP sockets instead of the fast
@@ -95,3 +97,192 @@ def _report(found: RunDiagnosis) -> PerformanceReport | None:
     start = startup_text(status, time.time()) if found.alive else ""
     progress = (*([start] if start else []), *progress_parts(status))
     return PerformanceReport(status.state if found.alive else None, status.reason, progress, found.remarks)
+
+
+@click.command("report")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write to FILE instead of stdout.", metavar="FILE"
+)
+def report_command(run: str, output: Path | None) -> None:
+    """Write a run as one HTML page that needs no other file and no network.
+
+    The page shows the attempts on a time axis, where the time went, loss and throughput over all attempts, nodes and
+    verdicts with their evidence, and the script with the origin of each value.
+
+    \b
+    hpc-launch report @last -o run.html
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.base.files import write_output
+    from hpc_launch.performance.measured_pace import interval_of
+    from hpc_launch.performance.run_times import run_times
+    from hpc_launch.report.run_page import RunReport, run_page
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.poll import poll_runs
+    from hpc_launch.view.time_text import interval_text
+
+    index = user_index(os.environ)
+    (status,) = poll_runs([find_run(run, index)], index, TERMINAL)
+    now = time.time()
+    times = run_times(status, now)
+    interval = interval_of(status, times, index)
+    notes = (f"Checkpoints: {interval_text(interval)}.",) if interval is not None else ()
+    page = run_page(RunReport(status, times, now, notes))
+    if output is None:
+        click.echo(page, nl=False)
+        return
+    try:
+        write_output(output, page)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error
+
+
+if TYPE_CHECKING:
+    from hpc_launch.runs.layout import RunFolder
+    from hpc_launch.runs.run_index import Index
+    from hpc_launch.runs.status.run_status import RunStatus
+    from hpc_launch.runs.status.tracker import RunTracker
+    from hpc_launch.view.log_output import Printer
+
+POLL_S = 1.0
+"""Seconds between two queries of the run's state while following its output."""
+
+
+@click.command("logs")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@click.option("-f", "--follow", "following", is_flag=True, help="Follow the output until the run ends.")
+@click.option("--node", metavar="N", help="Only this node, by index (from 0) or name.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only lines of this rank.")
+@click.option(
+    "--attempt", "number", type=click.IntRange(min=1), metavar="K", help="Attempt number (default: the newest)."
+)
+def logs_command(run: str, following: bool, node: str | None, rank: int | None, number: int | None) -> int:
+    """Print the output of a run: the batch script's, then each node's.
+
+    Lines are prefixed with their origin unless --node or --rank is given. Escape sequences are removed.
+
+    \b
+    hpc-launch logs @last
+    hpc-launch logs tiny-gpt -f --rank 0
+    hpc-launch logs 12345 --node n3 --attempt 1
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.view.log_output import Printer, choose_node
+
+    index = user_index(os.environ)
+    folder = find_run(run, index)
+    attempts = folder.attempts()
+    newest = attempts[-1].number if attempts else 1
+    if number is not None and number not in {attempt.number for attempt in attempts}:
+        raise UsageError(f"{folder.name} has no attempt {number}", f"the newest is attempt {newest}")
+    attempt = folder.attempt(number or newest)
+    chosen = choose_node(node, attempt) if node is not None else None
+    printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
+    if following:
+        return _follow(folder, index, printer, node=chosen, rank=rank, number=number)
+    from hpc_launch.runs.rank_logs import read_lines
+
+    for line in read_lines(attempt, node=chosen, rank=rank):
+        printer.show(line)
+    printer.flush()
+    if not printer.lines:
+        click.echo(f"attempt {attempt.number} of {folder.name} has no matching output", err=True)
+    return 0
+
+
+def _follow(
+    run: RunFolder, index: Index, printer: Printer, *, node: int | None, rank: int | None, number: int | None
+) -> int:
+    """Follow the output until the run ends; with `number`, until that attempt ends."""
+    from hpc_launch.cli.terminal import INTERRUPTED
+    from hpc_launch.runs.rank_logs import follow
+    from hpc_launch.service.poll import tracker_of
+    from hpc_launch.view.state_text import detach_message, one_line
+
+    def sleep(seconds: float) -> None:
+        printer.flush()
+        time.sleep(seconds)
+
+    attempts = run.attempts()
+    current = number or (attempts[-1].number if attempts else 1)
+    over = _OutputComplete(tracker_of([run], index), run, printer)
+    try:
+        while True:
+            over.look_at(current, alone=number is not None)
+            for line in follow(run.attempt(current), over, node=node, rank=rank, sleep=sleep):
+                printer.show(line)
+            printer.flush()
+            if number is not None or over.run_is_over:
+                break
+            current += 1
+            click.echo(f"attempt {current}", err=True)
+    except KeyboardInterrupt:
+        click.echo(detach_message([run.name]), err=True)
+        return INTERRUPTED
+    if over.status is not None:
+        click.echo(one_line(over.status), err=True)
+    return 0
+
+
+class _OutputComplete:
+    """Whether an attempt will write no more output. Until there is output, prints state changes on stderr."""
+
+    def __init__(self, tracker: RunTracker, run: RunFolder, printer: Printer) -> None:
+        self.status: RunStatus | None = None
+        self.run_is_over = False
+        self._tracker = tracker
+        self._run = run
+        self._printer = printer
+        self._attempt = 1
+        self._alone = False
+        self._looked = self._doubted = 0.0
+        self._said = ""
+
+    def look_at(self, attempt: int, *, alone: bool) -> None:
+        """Switch to this attempt; with `alone`, ignore later attempts."""
+        self._attempt, self._alone = attempt, alone
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked >= POLL_S:
+            self._looked = now
+            self.status = self._tracker.poll(background=True)[self._run.name]
+            self._say(self.status)
+            self.run_is_over = self._is_over(self.status, now)
+        if self.status is None or self.run_is_over:
+            return self.run_is_over
+        later = any(attempt.number > self._attempt for attempt in self.status.attempts)
+        return later or (self._alone and self._has_ended(self.status))
+
+    def _is_over(self, status: RunStatus, now: float) -> bool:
+        """Whether the run has ended for good. A requeue may follow a lost node and accounting may lag, so those
+        states must persist for a while."""
+        from hpc_launch.runs.records.attempt_files import MAY_COME_BACK
+        from hpc_launch.runs.status.wait_for_end import CONFIRM_S, GONE_S
+
+        unknown = status.state == "UNKNOWN" and status.source == "none" and status.age_s is not None
+        if not status.final and not unknown and not status.folder_missing:
+            self._doubted = 0.0
+            return False
+        if status.final and status.attempts[-1].state not in MAY_COME_BACK:
+            return True
+        self._doubted = self._doubted or now
+        return now - self._doubted >= (GONE_S if unknown else CONFIRM_S)
+
+    def _has_ended(self, status: RunStatus) -> bool:
+        from hpc_launch.schedulers.scheduler import ENDED_STATES
+
+        ended = ENDED_STATES | {"VOID", "REQUEUED"}
+        return any(attempt.number == self._attempt and attempt.state in ended for attempt in status.attempts)
+
+    def _say(self, status: RunStatus) -> None:
+        from hpc_launch.view.state_text import one_line
+
+        if self._printer.lines or status.state == self._said or status.final:
+            return
+        self._said = status.state
+        click.echo(f"no output yet: {one_line(status)}", err=True)

@@ -7,11 +7,15 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
+from msgspec import structs
 
 from hpc_launch.diagnose.node_health import BadNode, excluded_nodes
+from hpc_launch.job.units import format_time
+from hpc_launch.plan.driver_plan import SENTINEL_S
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan, RetryPlan
 from hpc_launch.prepare.prepare import PreparedJob
@@ -152,3 +156,18 @@ def resolved_yaml(resolved: Resolved) -> str:
     origins = {".".join(map(str, path)): str(origin) for path, origin in resolved.merged.origins.items()}
     data = {"site": resolved.site.name, "job": resolved.merged.data, "origins": origins}
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
+
+
+def with_sentinel(prepared: PreparedAttempt, plan: LaunchPlan) -> PreparedAttempt:
+    """The attempt with a sentinel job, in its own queue where the site names none.
+
+    Others wait for the run though it may fail or its node may die, and a job cannot know whether its own failure is
+    final.
+    """
+    recovery = prepared.plan.recovery
+    if prepared.scheduler != "slurm" or recovery is None or recovery.sentinel is not None:
+        return prepared
+    values = {one.option: one.value for one in plan.directives}
+    options = tuple(f"--{name}={values[name]}" for name in ("partition", "qos", "account") if values.get(name))
+    recovery = structs.replace(recovery, sentinel=(*options, f"--time={format_time(SENTINEL_S)}"))
+    return replace(prepared, plan=structs.replace(prepared.plan, recovery=recovery))

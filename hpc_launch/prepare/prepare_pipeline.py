@@ -25,8 +25,8 @@ from hpc_launch.prepare.attempts import first_attempt, notify_secrets
 from hpc_launch.prepare.detect_site import detect_site
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.prepare.prepare_sweep import prepare_sweep
+from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, PipelineRecord, StageRecord
 from hpc_launch.runs.layout import FOLDER_MODE
-from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, PipelineRecord, StageRecord
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import new_folder, refusing, write_info

@@ -15,27 +15,25 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import errors
 from hpc_launch.base.json_records import write_record
 from hpc_launch.job.pipeline_file import read_pipeline, stage_document
-from hpc_launch.prepare.attempts import prepare
+from hpc_launch.prepare.attempts import prepare, with_sentinel
 from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.prepare.prepare_pipeline import sets_of
 from hpc_launch.prepare.prepare_sweep import prepare_sweep
-from hpc_launch.prepare.stage_sentinel import with_sentinel
 from hpc_launch.prepare.submit_sweep import SweepProgress, create_sweep, submit_points
+from hpc_launch.runs.groups.cancel_sweep import cancel_sweep
+from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, StageInfo
+from hpc_launch.runs.groups.pipeline_status import DueRun, StageRefusal, UnknownValue, stage_values
+from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, StageInfo
-from hpc_launch.runs.pipelines.stage_status import DueRun, StageRefusal
-from hpc_launch.runs.pipelines.stage_values import UnknownValue, stage_values
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.run_store import checkpoint, create_run
 from hpc_launch.runs.submitting.submit_attempt import submit_next
-from hpc_launch.runs.sweeps.cancel_sweep import cancel_sweep
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.sites.load_layers import JobSources, read_sources
 
 STEPS = ("stage folder",)
-"""The steps before those of submit_attempt.py and submit_array.py, by their names in run_store.py."""
+"""The steps before those of submit_attempt.py and arrays.py, by their names in run_store.py."""
 
 PLACE_CODES = frozenset({
     FindingCode.CANNOT_WRITE, FindingCode.INSECURE_SECRETS_FILE, FindingCode.SECRET_NOT_SET,

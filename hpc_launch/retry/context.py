@@ -11,7 +11,7 @@ from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.evidence import DriverFacts, EndingJob, NeverStarts
 from hpc_launch.diagnose.retry_policy import AttemptProgress
 from hpc_launch.plan.recorded_parts import RetryPlan
-from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
+from hpc_launch.retry.drivers import NOTHING, DriverOutcome
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, stuck_since

@@ -6,14 +6,32 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import Scheduler
+
+
+class DriverOutcome(Struct, frozen=True):
+    """What a driver did or found. `words`: the text for the user."""
+
+    kind: Literal["nothing", "ended", "waiting", "submitted"]
+    words: str = ""
+
+    @property
+    def continues(self) -> bool:
+        """Whether the run continues."""
+        return self.kind in ("waiting", "submitted")
+
+
+NOTHING = DriverOutcome("nothing")
+
 
 DRIVE_S = 3.0
 """The interval between two looks at a run that waits for something."""

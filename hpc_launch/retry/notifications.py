@@ -23,12 +23,12 @@ from hpc_launch.plan.recorded_parts import NotifyPlan
 from hpc_launch.prepare.attempts import notify_secrets
 from hpc_launch.prepare.secrets import find_secrets, known_secrets
 from hpc_launch.retry.context import RetryContext, owned
+from hpc_launch.runs.groups.sweep_folder import point_number
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.plan_record import newest_plan
 from hpc_launch.runs.records.run_info import changeable_by_others
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.runs.sweeps.sweep_folder import point_number
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 WAIT_S = 15.0

@@ -34,7 +34,7 @@ from hpc_launch.retry.decision import (
     make_decision,
     report_bad_nodes,
 )
-from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
+from hpc_launch.retry.drivers import NOTHING, DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.retry.notifications import note_stop
 from hpc_launch.retry.same_job import continue_here, may_decide

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.prepare.prepare import PreparedJob
-from hpc_launch.prepare.send_arrays import limit_text, room_for, send_arrays
-from hpc_launch.prepare.submit_sweep import AT_ONCE, SweepProgress, active_points
+from hpc_launch.prepare.submit_sweep import AT_ONCE, SweepProgress, active_points, limit_text, room_for, send_arrays
 from hpc_launch.retry.next_attempt import next_attempt
+from hpc_launch.runs.groups.arrays import refuse_cancelled, settle_arrays, was_never_submitted
+from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter, point_number
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker, alive_by
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.runs.submitting.submit_attempt import submit_next
-from hpc_launch.runs.sweeps.one_submitter import one_submitter
-from hpc_launch.runs.sweeps.point_folder import was_never_submitted
-from hpc_launch.runs.sweeps.submit_array import refuse_cancelled, settle_arrays
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder, point_number
 from hpc_launch.schedulers.scheduler import Scheduler
 
 

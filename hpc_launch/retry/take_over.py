@@ -11,11 +11,10 @@ from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.job.hostlist import names_or_text
-from hpc_launch.retry.choose_nodes import HELD, usable
 from hpc_launch.retry.context import RetryContext
-from hpc_launch.retry.driver_outcome import DriverOutcome
+from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt, next_attempt
-from hpc_launch.retry.same_job import LONGEST_PAUSE_S, pause_left, same_request
+from hpc_launch.retry.same_job import HELD, LONGEST_PAUSE_S, pause_left, same_request, usable
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader, successor_of
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from hpc_launch.base.user_dirs import user
 from hpc_launch.retry.drivers import Schedulers
+from hpc_launch.runs.groups.cancel_sweep import cancel_sweep
+from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, without_run
+from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, as_pipeline, without_run
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, Reader
 from hpc_launch.runs.records.run_info import refuse_other_users_run
 from hpc_launch.runs.records.submission import request_cancel
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
-from hpc_launch.runs.sweeps.cancel_sweep import cancel_sweep
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.poll import poll_pipeline, poll_runs
 

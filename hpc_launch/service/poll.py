@@ -10,17 +10,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.retry.driver_outcome import DriverOutcome
-from hpc_launch.retry.drivers import Drivers, Schedulers, shown
+from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers, shown
+from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
+from hpc_launch.runs.groups.pipeline_status import PipelineStatus, pipeline_status
+from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.sweep_status import SweepStatus, stamps_of, sweep_status, with_sweeps
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
-from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus, pipeline_status
 from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.runs.status.followed_run import REMEMBERED_S
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
-from hpc_launch.runs.sweeps.sweep_status import SweepStatus, stamps_of, sweep_status, with_sweeps
 from hpc_launch.service.listener import QUIET, Listener
 
 TOGETHER = 2000

@@ -13,19 +13,25 @@ from hpc_launch.prepare.submit_sweep import SweepProgress, submit_points
 from hpc_launch.retry.drivers import Schedulers
 from hpc_launch.retry.next_attempt import edited_since, next_attempt
 from hpc_launch.retry.resubmit_points import is_repeated, resubmit_points
+from hpc_launch.runs.groups.arrays import unsubmitted
+from hpc_launch.runs.groups.cancel_sweep import reopen_sweep
+from hpc_launch.runs.groups.pipeline_folder import as_pipeline, pipeline_of, reopen, stage_of, without_run
+from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.pipelines.pipeline_folder import as_pipeline, pipeline_of, reopen, stage_of, without_run
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.submit_attempt import submit_next
-from hpc_launch.runs.sweeps.cancel_sweep import reopen_sweep
-from hpc_launch.runs.sweeps.point_folder import unsubmitted
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 from hpc_launch.schedulers.scheduler import scheduler_for
-from hpc_launch.service.before_submit import warn_about_node_health, warn_about_shared_checkpoints
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.poll import poll_pipeline, poll_runs, poll_sweep
-from hpc_launch.service.submit import Submitted, submitted_points, submitted_run, submitted_stages
+from hpc_launch.service.submit import (
+    Submitted,
+    submitted_points,
+    submitted_run,
+    submitted_stages,
+    warn_about_node_health,
+    warn_about_shared_checkpoints,
+)
 
 
 def resubmit(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpc_launch.job.sweep_points import SweepPoint, label, short_names
-from hpc_launch.runs.pipelines.pipeline_folder import StageRecord
-from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus
-from hpc_launch.runs.pipelines.stage_status import StageStatus
-from hpc_launch.runs.sweeps.sweep_status import PointStatus, SweepStatus
+from hpc_launch.runs.groups.pipeline_folder import StageRecord
+from hpc_launch.runs.groups.pipeline_status import PipelineStatus, StageStatus
+from hpc_launch.runs.groups.sweep_status import PointStatus, SweepStatus
 from hpc_launch.view.format_values import aligned, clean, number
 from hpc_launch.view.state_text import reason_text
 

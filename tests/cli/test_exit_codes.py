@@ -12,8 +12,8 @@ from itertools import chain
 import click
 import pytest
 
-from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.main import group
+from hpc_launch.cli.shared_options import complete_run
 from tests.cli.test_json import JOB, leaves
 from tests.view.home import Home
 

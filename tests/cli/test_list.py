@@ -27,7 +27,7 @@ def test_finished_runs_stay_listed(shared_home: Home, three: list[str]) -> None:
 
 
 def test_nobody_reads(shared_home: Home, three: list[str]) -> None:
-    command = [sys.executable, "-m", "hpc_launch.cli.main", "list"]
+    command = [sys.executable, "-m", "hpc_launch", "list"]
     for closed in (">&-", "2>&-", ">&- 2>&-"):
         words = ["bash", "-c", f'"$@" {closed}', "bash", *command]
         done = subprocess.run(words, env=shared_home.environment, capture_output=True, check=False)

@@ -17,7 +17,7 @@ from tests.cluster.requirements import REPOSITORY
 def test_it_trains_the_example(tmp_path: Path) -> None:
     sets = ("launcher=ft_launcher", "nodes=1", "args.steps=3", f"environment.python={sys.executable}")
     job = str(REPOSITORY / "examples" / "tiny-gpt" / "job.yaml")
-    command = [sys.executable, "-m", "hpc_launch.cli.main", "submit", job, "--site=local", "--wait"]
+    command = [sys.executable, "-m", "hpc_launch", "submit", job, "--site=local", "--wait"]
     done = subprocess.run(
         [*command, *(f"--set={one}" for one in sets)],
         env={**os.environ, "HPC_LAUNCH_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")},

@@ -119,7 +119,7 @@ def test_a_person_is_asked(folder: Path) -> None:
     """On a terminal: wrong answers are asked again, empty ones take the default."""
     answers = ["train.py", "short", "p1", "none", "2", "", "soon", "00:30:00", "/corpus"]
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "hpc_launch.cli.main", "init", "--site", "big"]
+    command = [sys.executable, "-m", "hpc_launch", "init", "--site", "big"]
     process = subprocess.Popen(
         command, cwd=folder, env=environment(folder), stdin=slave, stdout=subprocess.PIPE, stderr=slave
     )

@@ -20,9 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.runs.groups.arrays import STEPS
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
-from hpc_launch.runs.sweeps.submit_array import STEPS
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.prove.matrix import State, keep_remains

@@ -14,16 +14,16 @@ from hpc_launch.base.files import write_json
 from hpc_launch.prepare import submit_stage, submit_sweep
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.advance_pipeline import advance_pipeline
+from hpc_launch.runs.groups import arrays
+from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
+from hpc_launch.runs.groups.pipeline_status import pipeline_status
+from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.sweep_status import SweepStatus, stamps_of, with_sweeps
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
-from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder
-from hpc_launch.runs.pipelines.pipeline_status import pipeline_status
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.submitting import submit_attempt
-from hpc_launch.runs.sweeps import submit_array
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
-from hpc_launch.runs.sweeps.sweep_status import SweepStatus, stamps_of, with_sweeps
 from tests.runs.sweep_rounds import ArrayScheduler
 from tests.slurm.user import PROFILES
 
@@ -144,7 +144,7 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         return time.time() + later
 
     try:
-        for module in (submit_stage, submit_attempt, submit_array):
+        for module in (submit_stage, submit_attempt, arrays):
             vars(module)["checkpoint"] = checkpoint  # in this process only
         for function, more in ((submit_attempt.submit_next, {}), (submit_sweep.submit_points, {"clock": clock})):
             function.__kwdefaults__ = {**(function.__kwdefaults__ or {}), "lookup_s": 0.0, **more}

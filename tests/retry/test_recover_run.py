@@ -17,8 +17,7 @@ from hpc_launch.base.errors import Unreachable, UsageError
 from hpc_launch.job.retry import Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
-from hpc_launch.retry.driver_outcome import DriverOutcome
-from hpc_launch.retry.drivers import Drivers, shown
+from hpc_launch.retry.drivers import DriverOutcome, Drivers, shown
 from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore

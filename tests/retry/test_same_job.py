@@ -15,7 +15,7 @@ import pytest
 
 from hpc_launch.job.retry import Backoff, Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
-from hpc_launch.retry import choose_nodes, recover_run, same_job
+from hpc_launch.retry import recover_run, same_job
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.submission import abandon
@@ -178,7 +178,7 @@ def test_a_spare_replaces_a_failed_node(
     runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, tuple[str, ...], Any]
 ) -> None:
     held, used, named, chosen = case
-    monkeypatch.setenv(choose_nodes.HELD, held)
+    monkeypatch.setenv(same_job.HELD, held)
     run = crashed(runs, scheduler, node=used)
 
     assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", *named).startswith("submitted: attempt 2 continues")
@@ -190,7 +190,7 @@ def test_a_spare_replaces_a_failed_node(
 def test_a_new_job_where_no_spare_is_left_or_the_first_node_failed(
     runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, held: str, named: str
 ) -> None:
-    monkeypatch.setenv(choose_nodes.HELD, held)
+    monkeypatch.setenv(same_job.HELD, held)
     run = crashed(runs, scheduler, node="n[1,3]")
     assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", named).startswith("submitted: attempt 2 is job 2")
 
@@ -212,7 +212,7 @@ def test_an_elastic_run_goes_on_with_fewer_nodes(
     runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, case: tuple[Any, ...], lost: int
 ) -> None:
     held, used, named, chosen = case
-    monkeypatch.setenv(choose_nodes.HELD, held)
+    monkeypatch.setenv(same_job.HELD, held)
     run = crashed(runs, scheduler, node=used, elastic=(2, 4), lost_nodes=lost)
 
     outcome = hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", *named)

@@ -13,7 +13,7 @@ import pytest
 
 from hpc_launch.job.retry import Backoff, Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
-from hpc_launch.retry import choose_nodes, recover_run
+from hpc_launch.retry import recover_run, same_job
 from hpc_launch.retry.drivers import Drivers
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
@@ -68,7 +68,7 @@ def starts(scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch) -> Callabl
         monkeypatch.setenv("SLURM_JOB_ID", job_id)
         monkeypatch.setenv("SLURM_JOB_NAME", scheduler.job(job_id)["name"])
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
-        monkeypatch.setenv(choose_nodes.HELD, nodes)
+        monkeypatch.setenv(same_job.HELD, nodes)
         kind, action, *named = told or ("filesystem_error", "RETRY")
         move = drive(run, scheduler, kind, action, *named, successor=True)
         monkeypatch.delenv("SLURM_JOB_ID")

@@ -10,11 +10,10 @@ import pytest
 
 from hpc_launch.base.json_records import read_record
 from hpc_launch.prepare.submit_sweep import submit_points
-from hpc_launch.retry.next_points import submit_next_points
+from hpc_launch.retry.drive_sweep import submit_next_points
+from hpc_launch.runs.groups.arrays import chunks
+from hpc_launch.runs.groups.sweep_folder import note_ended, one_submitter
 from hpc_launch.runs.records.submission import SubmittedJob
-from hpc_launch.runs.sweeps.array_chunks import chunks
-from hpc_launch.runs.sweeps.ended_points import note_ended
-from hpc_launch.runs.sweeps.one_submitter import one_submitter
 from hpc_launch.schedulers.scheduler import ArrayRoom
 from tests.runs.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
 from tests.slurm.user import PROFILES

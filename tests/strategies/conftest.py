@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hpc_launch.cli.config import command
-from hpc_launch.cli.error_handler import run_guarded
+from hpc_launch.cli.terminal import run_guarded
 from tests.json_output import check_output
 
 

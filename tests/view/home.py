@@ -136,7 +136,7 @@ class Home:
         return process.wait(timeout=60), said.decode()
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "hpc_launch.cli.main", *words]
+        return [sys.executable, "-m", "hpc_launch", *words]
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """The command in the background, its output in pipes."""

@@ -13,12 +13,12 @@ from typing import Any
 from hpc_launch.base.files import read_text
 from hpc_launch.base.patterns import compiled
 from hpc_launch.job.sweep_points import SweepPoint, label
+from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.status.progress_reader import number, tail_lines
 from hpc_launch.runs.status.run_status import STATE_ORDER, Progress, RunStatus, group_status
 from hpc_launch.runs.submitting.reconcile import NOT_YET
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 
 
 @dataclass(frozen=True)

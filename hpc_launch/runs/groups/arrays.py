@@ -11,20 +11,33 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
+
+from msgspec import Struct, structs
 
 from hpc_launch.base.errors import SubmitRefused, UsageError
 from hpc_launch.base.files import synced_together, write_atomic
 from hpc_launch.base.json_records import read_record, write_record
-from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder
+from hpc_launch.runs.groups.sweep_folder import SweepFolder, tasks_of
+from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.journal import Journal
 from hpc_launch.runs.records.process_identity import process_fields, this_process
-from hpc_launch.runs.records.submission import Intent, abandon, array_of, new_token, write_job
+from hpc_launch.runs.records.submission import (
+    NEVER_SUBMITTED,
+    Intent,
+    abandon,
+    array_of,
+    never_submitted,
+    new_token,
+    read_claim,
+    write_job,
+)
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import reconcile
-from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing
+from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing, write_attempt, write_info
 from hpc_launch.runs.submitting.submit_attempt import (
     AttemptTask,
     Wait,
@@ -33,10 +46,130 @@ from hpc_launch.runs.submitting.submit_attempt import (
     send_job,
     submit_sentinel,
 )
-from hpc_launch.runs.sweeps.array_chunks import ArrayChunk
-from hpc_launch.runs.sweeps.point_folder import begin_attempt, create_point, refused_text
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder, tasks_of
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
+
+
+def create_point(sweep: SweepFolder, number: int, prepared: PreparedAttempt) -> RunFolder:
+    """The run folder of a point, made complete where it is not. Raises OSError."""
+    run, home = sweep.point(number), sweep.run
+    if run.exists:
+        return run
+    for folder in (run.path, run.attempts_folder):
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    with suppress(FileExistsError):
+        try:
+            os.link(home.after, run.after)
+        except PermissionError:  # a file system without hard links
+            shutil.copy2(home.after, run.after)
+    for name in (home.hooks.name, home.code.name):
+        if os.path.isdir(home.path / name):
+            with suppress(FileExistsError):
+                os.symlink(f"../{name}", run.path / name)
+    write_info(run, prepared, time.time())
+    return run
+
+
+def begin_attempt(
+    run: RunFolder,
+    prepared: PreparedAttempt,
+    array: AttemptFolder,
+    intent: Intent,
+    task: int,
+    *,
+    follows: int | None = None,
+) -> bool:
+    """Claim the next attempt of a point for a task of a job array, and write it. Raises OSError.
+
+    False where another process has claimed it, or where the point has an attempt that was or may be submitted, other
+    than the one that this attempt `follows`. The array's link comes first, so that whoever abandons the array finds the
+    attempt.
+    """
+    attempts = run.attempts()
+    if attempts and attempts[-1].number != follows and (follows is not None or not was_never_submitted(attempts[-1])):
+        return False
+    attempt = run.attempt(attempts[-1].number + 1 if attempts else 1)
+    link = array.path / str(task)
+    os.symlink(os.path.relpath(attempt.path, array.path), link)
+    try:
+        attempt.path.mkdir(mode=FOLDER_MODE)
+    except FileExistsError:
+        link.unlink()
+        return False
+    write_record(attempt.intent, structs.replace(intent, task=task, overrides=prepared.overrides))
+    write_attempt(attempt, prepared)
+    # slurmd would create it by the umask, and a line of a teammate could pass for one of Slurm's.
+    os.close(os.open(attempt.batch_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
+    return True
+
+
+def was_never_submitted(attempt: AttemptFolder) -> bool:
+    """Whether no job was or will be submitted for an attempt."""
+    claim = read_claim(attempt)
+    return claim is not None and never_submitted(claim.void)
+
+
+def unsubmitted(sweep: SweepFolder) -> list[int]:
+    """The points without a job: those without an attempt, and those whose last one was never submitted."""
+    left = []
+    for point in sweep.record.points:
+        attempts = sweep.point(point.number).attempts()
+        if not attempts or was_never_submitted(attempts[-1]):
+            left.append(point.number)
+    return left
+
+
+def is_settled(sweep: SweepFolder, number: int) -> bool:
+    """Whether the last attempt of a point has a job, or never will."""
+    attempts = sweep.point(number).attempts()
+    if not attempts:
+        return False
+    if os.path.exists(attempts[-1].job):
+        return True
+    files = Reader().read(attempts[-1])
+    return files.job_id is not None or (files.void is not None and not never_submitted(files.void))
+
+
+def refused_text(reason: str) -> str:
+    """The claim of an attempt whose array was refused or abandoned: the point waits for the next array."""
+    return reason if reason.startswith(NEVER_SUBMITTED) else f"{NEVER_SUBMITTED}: {reason}"
+
+
+class ArrayChunk(Struct, frozen=True):
+    """One job array: tasks by number, each with its point."""
+
+    script: str
+    tasks: Mapping[int, int]
+
+    def spec(self, at_once: int | None) -> str:
+        """The value of `sbatch --array`: `0-3,7%2`."""
+        ranges = []
+        numbers = sorted(self.tasks)
+        for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+            block = [number for _, number in group]
+            ranges.append(str(block[0]) if len(block) == 1 else f"{block[0]}-{block[-1]}")
+        return ",".join(ranges) + (f"%{at_once}" if at_once is not None and at_once < len(numbers) else "")
+
+
+def chunks(scripts: Mapping[int, str], max_array_size: int) -> list[ArrayChunk]:
+    """As few arrays as possible: of at most `max_array_size` tasks, which all have one array script.
+
+    A task has the number of its point where Slurm allows that number: task numbers end below MaxArraySize.
+    """
+    by_script: dict[str, list[int]] = {}
+    for point, script in scripts.items():
+        by_script.setdefault(script, []).append(point)
+    result = []
+    for script, points in by_script.items():
+        for begin in range(0, len(points), max_array_size):
+            result.append(ArrayChunk(script, _numbered(points[begin : begin + max_array_size], max_array_size)))
+    return result
+
+
+def _numbered(points: Sequence[int], max_array_size: int) -> dict[int, int]:
+    if max(points) < max_array_size:
+        return {point: point for point in points}
+    return dict(enumerate(points))
+
 
 STEPS = ("array claimed", "points", "array ready", "array submitted", "array job", "array jobs")
 """The names of the steps, in order (`checkpoint` in run_store.py)."""

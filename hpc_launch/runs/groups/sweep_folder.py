@@ -1,11 +1,19 @@
-"""The folder of a sweep: its points, which are runs, and its job arrays."""
+"""The folder of a sweep: its points, which are runs, its job arrays, and which process submits further points when.
+
+The lock of `one_submitter` only saves work: where the file system has no locks, the claims of arrays and attempts still
+make each point train once (arrays.py). Each point whose job ends leaves a file with its number. Only these names are
+counted, and only once in a while does a point look at the others: when a tenth of those in the queue have ended.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import math
 import os
 import re
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +22,10 @@ from typing import Literal
 from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
+from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.base.json_records import read_record
 from hpc_launch.job.sweep_points import SweepPoint, label, matches
-from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 
 SHOWN = 5
 """How many points an error message names."""
@@ -73,7 +82,7 @@ class SweepFolder:
 
     @property
     def lock(self) -> Path:
-        """Locked by the process that submits points (one_submitter.py)."""
+        """Locked by the process that submits points (`one_submitter`)."""
         return self.run.path / "lock"
 
     @property
@@ -149,3 +158,75 @@ def find_point(sweep: SweepFolder, text: str) -> RunFolder:
         last = points[-1].number if points else 0
         raise UsageError(f"{sweep.name} has no point {text!r}", f"its points are 0 to {last}: see hpc-launch status")
     return sweep.point(found[0].number)
+
+
+FROZEN_S = 600.0
+"""A process that holds the lock for so long may be frozen: the others go on without it."""
+
+
+@contextmanager
+def one_submitter(sweep: SweepFolder) -> Iterator[bool]:
+    """Whether this process may submit points of the sweep now. False while another one does."""
+    with ExitStack() as stack:
+        free = True
+        try:
+            descriptor = os.open(sweep.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            stack.callback(os.close, descriptor)
+            # POSIX locks reach other nodes over NFS, and a supervisor that is forked meanwhile does not inherit them.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.utime(descriptor)
+        except (BlockingIOError, PermissionError):
+            free = _seems_frozen(sweep)
+        except OSError:
+            pass  # no locks here
+        yield free
+
+
+def _seems_frozen(sweep: SweepFolder) -> bool:
+    try:
+        return time.time() - sweep.lock.stat().st_mtime > FROZEN_S
+    except OSError:
+        return False
+
+
+PARTS = 10
+"""One look for each such part of the points in the queue."""
+
+LATELY_S = 60.0
+"""A job that ended so recently may still count as submitted."""
+
+
+def note_ended(sweep: SweepFolder, number: int) -> None:
+    """Note that the job of a point ends. Raises OSError."""
+    sweep.ended.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    with open(sweep.ended / str(number), "wb"):
+        pass
+
+
+def points_ended(sweep: SweepFolder) -> int:
+    """How many points have ended."""
+    with suppress(OSError):
+        return len(os.listdir(sweep.ended))
+    return 0
+
+
+def look_is_due(sweep: SweepFolder) -> bool:
+    """Whether enough points have ended since points were last submitted."""
+    with suppress(OSError, ValueError):
+        return points_ended(sweep) >= int(read_text(sweep.next_look))
+    return True
+
+
+def plan_next_look(sweep: SweepFolder, ended: int, submitted: int) -> None:
+    """Plan the next look, after one that began when `ended` of the now `submitted` points had ended."""
+    with suppress(OSError):
+        write_atomic(sweep.next_look, str(ended + max(1, math.ceil((submitted - ended) / PARTS))))
+
+
+def others_ended_lately(sweep: SweepFolder, number: int) -> bool:
+    """Whether other points ended shortly before this one or since: their jobs leave the queue in moments."""
+    with suppress(OSError):
+        own = os.stat(sweep.ended / str(number)).st_mtime
+        with os.scandir(sweep.ended) as entries:
+            return any(one.stat().st_mtime > own - LATELY_S for one in entries if one.name != str(number))
+    return False

@@ -1,4 +1,8 @@
-"""Derive the state of each stage of a pipeline, and what is due, from the states of its runs."""
+"""The state of a pipeline by those of its stages and their runs, what is due, and the values that stages pass on.
+
+Nothing of it is on record. The values come from the records of the runs: a training can put files into its own folder
+of checkpoints, but cannot name a place elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,76 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from msgspec import Struct
+
+from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
+from hpc_launch.runs.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint, rule_of
+from hpc_launch.runs.groups.checkpoint_runs import CheckpointRun, Training, checkpoint_runs
+from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, StageRecord
+from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.pipelines.checkpoint_runs import Training, checkpoint_runs
-from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, StageRecord
-from hpc_launch.runs.pipelines.stage_status import DueRun, Found, StageRefusal, StageStatus
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.submission import never_submitted
-from hpc_launch.runs.status.run_status import STATE_ORDER, RunStatus
+from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, STATE_ORDER, Progress, RunStatus, group_status
 from hpc_launch.runs.submitting.submit_attempt import LIMIT, RETRY_S
-from hpc_launch.runs.sweeps.sweep_status import SweepStatus
+
+Found = Mapping[str, RunStatus | SweepStatus]
+"""The states of runs and sweeps by name."""
+
+
+class StageRefusal(Struct, frozen=True, kw_only=True):
+    """refused-STAGE: why the job of a stage could not be prepared."""
+
+    reason: str = ""
+    final: bool = False
+    """Whether no driver tries again, until a user resubmits the stage."""
+
+
+@dataclass(frozen=True)
+class DueRun:
+    """A run that is to be submitted now."""
+
+    stage: StageRecord
+    attempt: int
+    """The number of its last attempt, which came to nothing; 0 for none. A later one is another driver's."""
+    key: str | None = None
+    checkpoint: CheckpointRun | None = None
+    point: RunFolder | None = None
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """A stage now. `state` is that of its runs; PENDING while it waits for others."""
+
+    stage: StageRecord
+    state: str
+    reason: str | None = None
+    runs: tuple[RunStatus, ...] = ()
+    sweep: SweepStatus | None = None
+    over: bool = False
+    """Whether only a user can change it."""
+    needed: bool = True
+    """False for a stage that is for another outcome of those before it."""
+    due: tuple[DueRun, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Its part of `status PIPELINE --json`."""
+        stage = self.stage
+        return {
+            "stage": stage.name,
+            "after": dict(stage.after),
+            "on": stage.on,
+            "each": stage.each,
+            "state": self.state,
+            "reason": self.reason,
+            "needed": self.needed,
+            "runs": [one.as_json(attempts=False) | {"attempts": len(one.attempts)} for one in self.runs],
+        }
 
 
 class StageStates:
@@ -195,3 +256,100 @@ def _met(wanted: str, state: str) -> bool:
 def _why_due(refused: Path) -> str:
     refusal = read_record(refused, StageRefusal)
     return refusal.reason if refusal is not None and refusal.reason else "due now"
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """A pipeline now."""
+
+    pipeline: PipelineFolder
+    stages: tuple[StageStatus, ...]
+    stamp: int | None = None
+    """When a run of it last got an attempt (ns), before the runs were read."""
+
+    @property
+    def due(self) -> tuple[DueRun, ...]:
+        """The runs that are to be submitted now."""
+        return tuple(run for stage in self.stages for run in stage.due)
+
+    @property
+    def may_be_due(self) -> bool:
+        """Whether something is to be submitted, or a checkpoint may be new."""
+        return bool(self.due) or any(one.stage.on is not None and not one.over for one in self.stages)
+
+    def as_run(self) -> RunStatus:
+        """The pipeline as one line of a list: its progress is the number of stages that completed."""
+        needed = [one for one in self.stages if one.needed]
+        counts = Counter(one.state for one in needed)
+        state = next((name for name in STATE_ORDER if counts[name]), "UNKNOWN")
+        words = ", ".join(f"{one.stage.name} {one.state}" for one in needed if one.state != "COMPLETED")
+        return group_status(
+            self.pipeline.run,
+            state,
+            (words or None) if self.stages else "pipeline.json cannot be read",
+            [status for one in self.stages for status in one.runs],
+            progress=Progress(step=counts["COMPLETED"], total=len(needed)),
+            undecided=state in FINAL_RUN_STATES and not all(one.over for one in needed),
+            final_stamp=self.stamp if self.stages and self._is_over else None,
+        )
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether only a new attempt can change this status."""
+        return all(one.over for one in self.stages) and all(run.settled for one in self.stages for run in one.runs)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of `status PIPELINE --json`."""
+        return {**self.as_run().as_json(attempts=False), "stages": [one.as_json() for one in self.stages]}
+
+
+def pipeline_status(
+    pipeline: PipelineFolder, found: Found, stamp: int | None = None, *, decide: bool = False
+) -> PipelineStatus:
+    """The state of a pipeline by those of its runs, read after `stamp`. `decide`: as for `checkpoint_runs`."""
+    view = StageStates(pipeline, found, decide=decide)
+    return PipelineStatus(pipeline, tuple(view.status(stage.name) for stage in pipeline.record.stages), stamp)
+
+
+class UnknownValue(UserError):
+    """A value of another stage is not known: the stage that uses it cannot run."""
+
+
+def stage_values(pipeline: PipelineFolder, due: DueRun, found: Mapping[str, object]) -> dict[str, str]:
+    """The values of the stage's job by their names. Raises UnknownValue."""
+    return {name: _value(pipeline, due, found, name) for name in due.stage.values}
+
+
+def _value(pipeline: PipelineFolder, due: DueRun, found: Mapping[str, object], name: str) -> str:
+    stage, _, key = name.partition(".")
+    run, checkpoint = pipeline.stage_run(stage), None
+    if stage == due.stage.target:
+        if due.checkpoint is not None:
+            run, checkpoint = due.checkpoint.training, due.checkpoint.found
+        run = due.point or run
+    elif key.startswith("best."):
+        sweep = found.get(run.name)
+        best = sweep.best if isinstance(sweep, SweepStatus) else None
+        if best is None or not isinstance(sweep, SweepStatus):
+            what = "shows the value by which points are compared (`sweep.metric`, or the loss of `progress`)"
+            raise UnknownValue(f"`${{{name}}}` is not known: no log of a point of {run.name} {what}")
+        run, key = sweep.sweep.point(best.point.number), key.removeprefix("best.")
+    if key == "folder":
+        return str(run.path)
+    checkpoint = checkpoint or newest_checkpoint(run)
+    if checkpoint is None:
+        raise UnknownValue(f"`${{{name}}}` is not known: {_why_none(run)}")
+    if key == "step" and checkpoint.step is None:
+        raise UnknownValue(f"`${{{name}}}` is not known: `checkpoint.pattern` of {stage} has no group for the step")
+    return _text(checkpoint, key)
+
+
+def _text(checkpoint: CheckpointFound, key: str) -> str:
+    return str(checkpoint.step) if key == "step" else str(checkpoint.path)
+
+
+def _why_none(run: RunFolder) -> str:
+    if rule_of(run) is None:
+        return f"`checkpoint.dir` of {run.name} does not say where its checkpoints are"
+    missed = near_miss(run)
+    return f"{run.name} has no complete checkpoint{f': {missed}' if missed else ''}"

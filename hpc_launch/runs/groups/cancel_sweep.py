@@ -8,14 +8,14 @@ from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.base.user_dirs import user
+from hpc_launch.runs.groups.arrays import settle_arrays
+from hpc_launch.runs.groups.sweep_folder import SweepFolder, tasks_of
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.run_info import refuse_other_users_run
 from hpc_launch.runs.records.submission import CANCELLED, abandon, array_of, request_cancel
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import still_has_id
-from hpc_launch.runs.sweeps.submit_array import settle_arrays
-from hpc_launch.runs.sweeps.sweep_folder import SweepFolder, tasks_of
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
 
 

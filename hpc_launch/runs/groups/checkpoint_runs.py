@@ -22,8 +22,8 @@ from hpc_launch.runs.checkpoint_files import (
     newest_first,
     rule_of,
 )
+from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, StageRecord
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
-from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, StageRecord
 
 _RUN, _SKIP = "run", "skip"
 

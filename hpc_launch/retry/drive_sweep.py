@@ -1,0 +1,124 @@
+"""Continue a sweep: from outside its jobs, from the end of one of them, or from a queue where no scheduler has one.
+
+`python -m hpc_launch.retry.drive_sweep SWEEP_FOLDER` is the queue of a sweep without a scheduler's: it starts its
+points, `limit` at a time. Nothing depends on it: `status` and `watch` start due points, too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hpc_launch.base.files import write_atomic
+from hpc_launch.base.python_command import module_command
+from hpc_launch.prepare.submit_sweep import SweepProgress, advance
+from hpc_launch.retry.drivers import NOTHING, DriverOutcome, Drivers, Schedulers
+from hpc_launch.runs.groups.sweep_folder import (
+    SweepFolder,
+    look_is_due,
+    note_ended,
+    one_submitter,
+    others_ended_lately,
+    point_number,
+    points_ended,
+)
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index, user_index
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.schedulers.scheduler import Scheduler
+
+
+def drive_points(sweep: SweepFolder, index: Index, *, until_over: bool, pause_s: float, longest_s: float) -> None:
+    """Look again and again: until nothing is left to wait for, or, with `until_over`, until all points have ended."""
+    end, schedulers, fresh = time.monotonic() + longest_s, Schedulers(), True
+    while not os.path.exists(sweep.cancel):
+        advance(sweep, schedulers.of(sweep.run), index)
+        runs = sweep.begun()
+        tracker = RunTracker(runs, schedulers.of)
+        tracker.poll(fresh=fresh)
+        fresh = False  # what another process asked lately will do, once the end of these jobs is known
+        drivers = Drivers(tracker, index)
+        drivers.drive_all(runs)
+        if until_over:
+            over = all(status.final and not status.undecided for status in tracker.last.values())
+            over = over and os.path.exists(sweep.submitted)
+        else:
+            over = not any(drivers.due(status) for status in tracker.last.values())
+        if over or time.monotonic() > end:
+            return
+        time.sleep(pause_s)
+
+
+QUEUE_S = 1.0
+
+
+def start_queue(sweep: SweepFolder) -> None:
+    """Start the process, which outlives this one."""
+    log = sweep.run.path / "queue.log"
+    write_atomic(log, "")
+    with open(log, "ab") as stream:
+        subprocess.Popen(
+            [*module_command(__name__), str(sweep.run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Start the points and continue those that fail, until all have ended or the sweep is cancelled."""
+    sweep = SweepFolder(RunFolder(Path(arguments[0])))
+    drive_points(sweep, user_index(os.environ), until_over=True, pause_s=QUEUE_S, longest_s=math.inf)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+
+
+ROOM_S = 30.0
+"""How long to wait until jobs that ended at the same time have left the queue: less than the script gives the hook."""
+POLL_S = 5.0
+
+
+def submit_next_points(run: RunFolder, scheduler: Scheduler) -> DriverOutcome:
+    """Submit points of the run's sweep that have no job yet, where there is room for them.
+
+    Of points that end together, one submits. The last to leave its mark finds either the lock free or its holder, who
+    counts the marks once more after it has released the lock: so none is missed. Where the limit
+    is reached and others of the user's jobs are in the queue, it waits for a moment, if they are points that have just
+    ended, or if this is the sweep's last job, after which nobody would look. Raises OSError.
+    """
+    home = run.sweep
+    if home is None or os.path.exists((sweep := SweepFolder(home)).submitted):
+        return NOTHING
+    number, end = point_number(run), time.monotonic() + ROOM_S
+    note_ended(sweep, number)
+    job_ids: list[str] = []
+    while look_is_due(sweep):
+        seen = points_ended(sweep)
+        with one_submitter(sweep) as alone:
+            if not alone:
+                break
+            progress = _advance(sweep, scheduler)
+            # With the lock: a point that ends meanwhile leaves at once, and makes room.
+            while progress.left and not progress.job_ids and time.monotonic() < end:
+                last = points_ended(sweep) >= len(sweep.record.points) - progress.left
+                if progress.queued == 1 or not (last or others_ended_lately(sweep, number)):
+                    break
+                time.sleep(POLL_S)
+                progress = _advance(sweep, scheduler)
+        job_ids += progress.job_ids
+        if not progress.left or (not progress.job_ids and points_ended(sweep) == seen):
+            break
+    return DriverOutcome("submitted", f"further points are job {', '.join(job_ids)}") if job_ids else NOTHING
+
+
+def _advance(sweep: SweepFolder, scheduler: Scheduler) -> SweepProgress:
+    return advance(sweep, scheduler, pause_s=0.0, alone=True) or SweepProgress(())
