@@ -213,7 +213,6 @@ def check_connections(
     place: Place | None,
     *,
     strategy: Literal["megatron", "fsdp"] = "megatron",
-    blackwell: bool = False,
 ) -> list[Finding]:
     """Check CUDA_DEVICE_MAX_CONNECTIONS: 1 for TP or CP overlap before Blackwell (sm < 10), never 1 with FSDP."""
     value = environment.get("CUDA_DEVICE_MAX_CONNECTIONS")
@@ -223,7 +222,7 @@ def check_connections(
             message = "CUDA_DEVICE_MAX_CONNECTIONS=1 prevents FSDP from overlapping communication and computation"
             return [Finding(FindingCode.WRONG_MAX_CONNECTIONS, message, place, "remove it")]
         return []
-    if needs_one_connection(layout) and value != "1" and not blackwell:
+    if needs_one_connection(layout) and value != "1":
         split = "TP" if parallel.tp > 1 else "CP"
         message = f"Megatron with {split} requires CUDA_DEVICE_MAX_CONNECTIONS=1 on GPUs before Blackwell"
         return [Finding(FindingCode.WRONG_MAX_CONNECTIONS, message, place, "set it in `env:`", "warning")]

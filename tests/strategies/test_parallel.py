@@ -114,8 +114,6 @@ def test_connections_of_a_device(
     environment = {} if value is None else {"CUDA_DEVICE_MAX_CONNECTIONS": value}
     layout = ParallelLayout(Parallel(**parallel), 64)
     assert [found.code for found in check_connections(layout, environment, None, strategy=strategy)] == expected
-    if strategy == "megatron":
-        assert not check_connections(layout, environment, None, blackwell=True)
 
 
 SIZES = st.sampled_from([1, 2, 3, 4, 8])
