@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from hpc_launch.estimate.activations import at_work, gathered, kept, sent_and_received, sequence_split
 from hpc_launch.estimate.model_states import group_size, model_states, parameter_bytes, shards_parameters
-from hpc_launch.estimate.pipeline_stages import Stage, layers_in_flight, padded_vocabulary, stages
-from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.estimate.training_setup import Stage, TrainingSetup, layers_in_flight, padded_vocabulary, stages
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from hpc_launch.estimate.pipeline_stages import Stage
-from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
+from hpc_launch.estimate.training_setup import Sharding, Stage, TrainingSetup
 
 _ADAM = 8.0
 """Bytes per parameter of two moments in 32 bits."""

@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.estimate.gpu import KnownGpu
-from hpc_launch.estimate.step_time import StepTime, calibrated, step_time
-from hpc_launch.estimate.walltime import Walltime
+from hpc_launch.estimate.step_time import StepTime, Walltime, calibrated, step_time
 from hpc_launch.layouts.groups import RankGroups, rank_groups
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig

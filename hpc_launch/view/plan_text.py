@@ -8,8 +8,8 @@ from typing import Any
 from hpc_launch.estimate.gpu import KnownGpu
 from hpc_launch.estimate.memory import MemoryEstimate
 from hpc_launch.estimate.memory_reductions import reductions
-from hpc_launch.estimate.pipeline_stages import stage_layers
-from hpc_launch.estimate.walltime import Walltime
+from hpc_launch.estimate.step_time import Walltime
+from hpc_launch.estimate.training_setup import stage_layers
 from hpc_launch.job.units import format_time
 from hpc_launch.model.parameters import active_parameters, parameters
 from hpc_launch.plan.job_estimate import GIB, JobEstimate, gib

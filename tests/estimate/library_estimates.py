@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hpc_launch.estimate.model_states import model_states
-from hpc_launch.estimate.pipeline_stages import padded_vocabulary, stages
-from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.estimate.training_setup import TrainingSetup, padded_vocabulary, stages
 from hpc_launch.model.model_config import ModelConfig
 
 

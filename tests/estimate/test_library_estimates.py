@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_launch.estimate.model_states import model_states
-from hpc_launch.estimate.pipeline_stages import stages
-from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.estimate.training_setup import TrainingSetup, stages
 from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from hpc_launch.estimate.walltime import Walltime
+from hpc_launch.estimate.step_time import Walltime
 
 HOUR = 3600.0
 
