@@ -77,8 +77,7 @@ class Sender:
                 return "unknown", "stopped after %d s" % LIMIT_S
             code = self.process.returncode
             return ("sent", "") if code == 0 else ("failed", "the command ended with exit code %d" % code)
-        lines = output.decode("ascii", "replace").split("\n")
-        state, _, why = (lines[-2] if len(lines) > 1 else "").partition(" ")
+        state, _, why = (output.decode("utf-8", "replace").strip().splitlines() or [""])[-1].partition(" ")
         if state in ("sent", "failed"):
             return state, why[:200]
         if state == "connected":

@@ -46,8 +46,6 @@ from hpc_launch.agent.stage_environment import VERSION, NotStaged, check_python,
 
 UNUSED_S = 86400.0
 """Seconds after which an unused copy, and an unused archive, is removed."""
-RECENT_S = 600.0
-"""Seconds for which a copy of an older state of the environment is kept: its job may not have started it yet."""
 WAIT_S = 15.0
 """Seconds to wait at the end of a job for the processes that still use the copy, such as the watcher."""
 FAILED_S = 6 * 3600.0
@@ -289,20 +287,11 @@ def remove(key: str, folders: List[str], memory_only: bool = False) -> None:
 
 
 def _remove_others(root: str, key: str) -> None:
-    """Delete copies that nobody uses any more: old states of the same environment soon, others after a day."""
-    source = _source_of(root, key)
+    """Delete copies that nobody has used for a day."""
     for other in {name.split(".")[0] for name in os.listdir(root)} - {key}:
         with contextlib.suppress(OSError, NotStaged):
-            idle = time.time() - os.lstat(lock_file(root, other)).st_mtime
-            if idle > UNUSED_S or (idle > RECENT_S and _source_of(root, other) == source):
+            if time.time() - os.lstat(lock_file(root, other)).st_mtime > UNUSED_S:
                 _remove_copy(root, other, 0)
-
-
-def _source_of(root: str, key: str) -> Optional[str]:
-    try:
-        return str(read_description(os.path.join(root, key, "complete"))["source"])
-    except (OSError, ValueError, KeyError, NotStaged):
-        return None
 
 
 def _remove_copy(root: str, key: str, seconds: float) -> None:
