@@ -4,9 +4,8 @@
 
 Self-contained: standard library of Python 3.6 or later, copied into the run folder and run by the host's `python3` on
 every node. Each check is a process of its own with a time limit (check_run.py), so that a driver or a mount
-that hangs cannot block the others. Each result goes at once to judge.py on the first node, over the
-connection that the training's rendezvous will use; a node that cannot connect prints its results, and srun passes them
-on.
+that hangs cannot block the others. Each result goes at once to the node's file, which judge.py reads on the first node;
+where the attempt's folder is not shared, it is printed, and srun or ssh passes it on.
 
 check_host.py, check_gpus.py and check_intel.py hold the checks; the first describes
 their results.
@@ -146,10 +145,10 @@ def folder_checks(files: Dict[str, str]) -> Checks:
 def measure(measuring: Measuring, reports: Reports) -> None:
     """Measure what the judge asks for, until it has no more tasks (`preflight: full`)."""
     while True:
-        task = reports.task(place_of(reports.peer, reports.master, reports.port))
+        task = reports.task(place_of(reports.address, reports.master, reports.port))
         if not task:
             break
-        reports.send(results=measuring.do(task, reports.peer))
+        reports.send(results=measuring.do(task, reports.address))
     measuring.close()
 
 
@@ -205,7 +204,6 @@ def outside(args: argparse.Namespace) -> None:
     problem = image.ended(TASK_S if args.full else COMPUTE_S + IMAGE_S) if image is not None else None
     if problem is not None:
         reports.send(part=PART, done=True, results=[dict(problem, check="software")])
-    reports.close()
     if peers is not None:
         peers.end()
 
@@ -218,13 +216,12 @@ def inside(args: argparse.Namespace) -> None:
     reports.connect()
     rest(args, reports, running, [*checks], [] if args.within else [dict(result(True, sys.executable), check=PART)])
     reports.send(done=True)
-    reports.close()
 
 
 def rest(args: argparse.Namespace, reports: Reports, running: Running, begun: List[str], results: List[Result]) -> None:
     """Send the results as they come, then measure what the judge asks for."""
     measuring = None
-    if args.full and reports.peer and args.inside == args.image:
+    if args.full and reports.file is not None and args.inside == args.image:
         measuring = Measuring(args.python, args.gpus, args.tasks, args.fabric)
         running.start({IMPORT: (measuring.imported, COMPUTE_S + 1)})
         begun = [*begun, IMPORT]

@@ -84,7 +84,7 @@ class Measuring:
         ranks: Ranks = words["ranks"] if words else [{}]
         return ranks
 
-    def do(self, task: Dict[str, Any], peer: Optional[socket.socket]) -> List[Result]:
+    def do(self, task: Dict[str, Any], address: str) -> List[Result]:
         """Carry out a task of the judge."""
         alone = task["task"] == "measurement"
         processes = self.gpus or (self.tasks if alone else 1)
@@ -96,7 +96,7 @@ class Measuring:
             "world": processes * (1 if alone else task["nodes"]),
             "address": "127.0.0.1" if alone else task["address"],
             "port": free_port() if alone else task["port"],
-            "own": "127.0.0.1" if alone or peer is None else peer.getsockname()[0],
+            "own": "127.0.0.1" if alone or not address else address,
             "limit": task["limit"],
         }
         ranks = self.ask(request)
@@ -162,9 +162,8 @@ class Measuring:
             pass
 
 
-def place_of(peer: Optional[socket.socket], master: str, port: int) -> Tuple[str, int]:
+def place_of(own: str, master: str, port: int) -> Tuple[str, int]:
     """Where the other nodes reach a process of this one: the address from which it reaches the judge, and a port."""
-    own = str(peer.getsockname()[0]) if peer is not None else ""
     if not own or own.startswith(("127.", "::1", "fe80:")):  # the first node itself, or no address for others
         try:
             own = socket.gethostbyname(master)

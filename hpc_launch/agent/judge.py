@@ -2,9 +2,9 @@
 
     python3 -I judge.py ATTEMPT_DIR --job ID --port PORT --node NAME... [--memory-mib N] [--shared DIR...]
 
-Self-contained: standard library of Python 3.6 or later, run by the job's script. It listens on the port that the
-training's rendezvous will use, until each node has reported (check.py) or its time is over
-(reports.py).
+Standard library of Python 3.6 or later, run by the job's script. It reads the file of each node (check_send.py), and
+listens on the port that the training's rendezvous will use, until each node has reported (check.py) or its time is
+over (reports.py).
 
     ATTEMPT_DIR/node-check.json     the outcome; created once
     stderr                          one line for each finding, for the job's log
@@ -21,15 +21,16 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from hpc_launch.agent.check_host import remove
 from hpc_launch.agent.check_image import IMAGE_LOG, PART
+from hpc_launch.agent.check_send import COMMON, FOLDER, report_file, task_file
 from hpc_launch.agent.compare import Finding, Results, compare, judged
 from hpc_launch.agent.compare_full import compare_measured
-from hpc_launch.agent.listen import LONGEST, Listener, Peer
-from hpc_launch.agent.reports import Reports
+from hpc_launch.agent.listen import Port
+from hpc_launch.agent.reports import BEAT_PER_NODE_S, Reports
 from hpc_launch.agent.rounds import NETWORK, Rounds
 
 BAD_NODES = 76
-KEY = "check-key"
-"""A file that only the user can read: other users of the machine must not report for a node."""
+LONGEST = 1 << 20
+"""Bytes that are read from a file at once."""
 FIRST = ("start", "answer", PART)
 """Checks without which there is no part inside the image."""
 LOG, ENDED = "check.log", ".ended"
@@ -46,25 +47,22 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-class Judge(Listener):
+class Judge:
     """Collects the reports of the nodes."""
 
     def __init__(
         self,
         attempt: str,
         nodes: List[str],
-        files: Dict[str, str],
         memory_mib: int = 0,
         rounds: Optional[Rounds] = None,
         *,
         image: bool = False,
     ) -> None:
-        sent = min(SENT, SENT_BY_ALL // max(1, len(nodes)))
-        super().__init__(os.path.join(attempt, "agent", KEY), sent, files, len(nodes))
         self.attempt, self.memory_mib = attempt, memory_mib
         self.rounds = rounds
         """The measurements of `preflight: full`."""
-        self.peers: Dict[str, Peer] = {}
+        self.port: Optional[Port] = None
         self.medians: Dict[str, str] = {}
         self.reports = Reports(nodes)
         self.inside = Reports(nodes if image else [], PART)
@@ -73,20 +71,20 @@ class Judge(Listener):
         self.began = time.monotonic()
         self.over: Dict[str, float] = {}
         """Until when something may still come of a step that has ended: what it sent is on its way."""
-        self.logged = {LOG: 0, IMAGE_LOG: 0}
-        """How much of the steps' logs has been read."""
+        self.read_to: Dict[str, int] = {}
+        """How much of each file has been read."""
         self.named: Dict[Tuple[str, str], float] = {}
         """Findings that are in the log, with the seconds since the first node began."""
 
     def collect(self, port: int) -> None:
         """Wait for the reports. Raises OSError if the port cannot be used."""
-        server = self.listen(port)
+        self.port = Port(port, len(self.reports.nodes))
         looked, took, answers = self.seconds(), 0.0, 0
         while self.reports.open or self.inside.open:
-            self.serve(server, LOOK_S)
+            self.port.serve(LOOK_S)
             now = self.seconds()
             if now > looked + max(LOOK_S, 10 * took):  # a look at thousands of nodes takes a while
-                self.read_log()
+                self.read_reports()
                 self.reports.look(now, self.is_over(LOG, now))
                 self.look_inside(now)
                 if answers != self.reports.answers + self.inside.answers:
@@ -95,7 +93,24 @@ class Judge(Listener):
                 self.give_tasks(now)
                 looked = self.seconds()
                 took = looked - now
-        server.close()
+        self.port.end()
+        if self.rounds is not None:
+            for name in self.reports.nodes:
+                self.order(name, {})  # one that was given up waits for no task
+
+    def tell_nodes(self, files: Dict[str, str]) -> None:
+        """Create the files of the nodes: they exist before a node looks for them."""
+        folder, nodes = os.path.join(self.attempt, FOLDER), self.reports.nodes
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        sent = min(SENT, SENT_BY_ALL // max(1, len(nodes)))
+        common = os.path.join(folder, COMMON)
+        with open(common + ".new", "w") as file:
+            json.dump({"files": files, "bytes": sent, "beat": BEAT_PER_NODE_S * len(nodes)}, file)
+        os.rename(common + ".new", common)
+        for name in nodes:
+            for path in (task_file(self.attempt, name), report_file(self.attempt, name)):
+                with open(path, "wb"):
+                    pass
 
     def is_over(self, log: str, now: float) -> bool:
         """Whether the step with this output has ended, and all that it sent has come."""
@@ -123,12 +138,6 @@ class Judge(Listener):
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def keep(self, report: bytes, peer: Peer) -> None:
-        part = self.part_of(report)
-        name = part.keep(report, self.seconds())
-        if name is not None and part is self.measuring:
-            self.peers[name] = peer
-
     def part_of(self, report: bytes) -> Reports:
         """Whom a line is about. Within a text of JSON, there are no such quotes."""
         return self.inside if b'"part": "%s"' % PART.encode() in report else self.reports
@@ -152,33 +161,43 @@ class Judge(Listener):
                 node.place = None
             else:
                 continue
-            data = json.dumps(tasks.get(name, {})).encode()
-            peer = self.peers.get(name)
-            if peer is None or not self.order(peer, data):
-                waiting.finish(name, now, "closed its connection")
+            self.order(name, tasks.get(name, {}))
+
+    def order(self, name: str, task: Dict[str, Any]) -> None:
+        """Ask a node to measure something; an empty task ends the measurements."""
+        with open(task_file(self.attempt, name), "a") as file:
+            file.write(json.dumps(task) + "\n")
 
     def compare_nodes(self, found: Results) -> None:
         """Compare the nodes with each other."""
-        if self.crowded:
+        if self.port is not None and self.port.crowded:
             excuse_network(found)
         compare(found, self.memory_mib)
         if self.rounds is not None:
             self.medians = compare_measured(found)
             self.rounds.fold(found)
 
-    def read_log(self) -> None:
-        """The reports of nodes that cannot connect, and of those that cannot start the check (node_check.sh)."""
-        for name in self.logged:
-            try:
-                with open(os.path.join(self.attempt, "agent", name), "rb") as file:
-                    file.seek(self.logged[name])
-                    *lines, _ = file.read(LONGEST).split(b"\n")
-            except OSError:
-                continue
-            for line in lines:
-                self.logged[name] += len(line) + 1
+    def read_reports(self) -> None:
+        """Read the files of the nodes, and the logs with what nodes without such a file print."""
+        now = self.seconds()
+        for name in self.reports.open | self.inside.open:
+            for line in self.new_lines(report_file(self.attempt, name)):
+                self.part_of(line).keep(line, now)
+        for log in (LOG, IMAGE_LOG):
+            for line in self.new_lines(os.path.join(self.attempt, "agent", log)):
                 if line.startswith(b"{"):  # what the image prints itself is no report about the node
-                    (self.inside if name == IMAGE_LOG else self.part_of(line)).keep(line, self.seconds())
+                    (self.inside if log == IMAGE_LOG else self.part_of(line)).keep(line, now)
+
+    def new_lines(self, path: str) -> List[bytes]:
+        """The complete lines since the last call."""
+        try:
+            with open(path, "rb") as file:
+                file.seek(self.read_to.get(path, 0))
+                *lines, _ = file.read(LONGEST).split(b"\n")
+        except OSError:
+            return []
+        self.read_to[path] = self.read_to.get(path, 0) + sum(len(line) + 1 for line in lines)
+        return lines
 
     def review(self, early: bool = False) -> Tuple[List[Finding], List[Finding], Dict[str, str]]:
         """Name bad nodes as soon as they are certain."""
@@ -241,8 +260,9 @@ def main(words: List[str]) -> Optional[int]:
     copied = os.path.exists(os.path.join(args.attempt, "agent", "first-host"))  # copies.py
     files = write_tokens([] if copied else args.shared)
     rounds = Rounds(args.gpus) if args.full else None
-    judge = Judge(args.attempt, args.node, files, args.memory_mib, rounds, image=args.image)
+    judge = Judge(args.attempt, args.node, args.memory_mib, rounds, image=args.image)
     try:
+        judge.tell_nodes(files)
         judge.collect(args.port)
     finally:
         for path in files:

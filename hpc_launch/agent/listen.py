@@ -1,205 +1,97 @@
-"""The connections of the nodes to judge.py: a greeting, bytes that measure the link, then signed lines.
+"""The port of the rendezvous during the node check: each node connects and sends some data, which shows its network.
 
-Other users can connect, too. Until a line has the right signature, a connection counts as a stranger's: there is a
-limit for their number, their bytes and their time, and the address with most of them loses its oldest one first.
-
-Standard library of Python 3.6 or later.
+Nothing that arrives here is believed; the results of the nodes are in files. Other users can connect, too: there is a
+limit for the connections, and the oldest one makes room. Standard library of Python 3.6 or later.
 """
 
 import errno
-import hmac
-import json
-import os
-import re
 import resource
 import selectors
 import socket
 import time
-from typing import Dict, List, Match, Optional
+from typing import Dict
 
-LONGEST, FIRST = 1 << 20, 1 << 12
-"""Bytes of a line, and of the first one."""
-GREETING = re.compile(b"hello ([0-9a-f]{32})")
-BEAT_PER_NODE_S = 0.0005
-"""How often a node says that it is alive: 2000 lines in a second, which takes a tenth of a CPU."""
+from hpc_launch.agent.check_send import ANSWER
+
 STRANGERS = 64
-"""Connections without a signed line, besides two for each node."""
-PROOF_S, SWEEP_S = 10.0, 1.0
-"""How long a connection may exist without a signed line."""
+"""Connections at the same time, besides two for each node."""
+LONGEST_S = 10.0
 
 
-class Peer:
-    """The connection of one node: a greeting, then SENT bytes, then signed lines."""
+class Port:
+    """Answers each connection, once all its data has come, with the time."""
 
-    def __init__(self, connection: socket.socket, address: str = "") -> None:
-        self.connection, self.address = connection, address
-        self.since = time.monotonic()
-        self.known = self.closed = False
-        """Whether it has sent a signed line; whether it was closed."""
-        self.data = b""
-        self.nonce = os.urandom(16).hex().encode()
-        self.greeted = False
-        self.bulk = 0
-        """How many bytes are still to come that only measure the link."""
-
-
-class Listener:
-    """Listens on a port, and passes on the lines that have the right signature."""
-
-    def __init__(self, key_path: str, sent: int, files: Dict[str, str], nodes: int) -> None:
-        self.sent, self.files = sent, files
-        self.most = 2 * nodes + STRANGERS
-        self.beat_s = BEAT_PER_NODE_S * nodes
-        self.strangers: Dict[str, List[Peer]] = {}
-        """By address, the oldest first."""
-        self.unproved = 0
-        self.turned_away = 0
-        """Connections that ended without a signed line."""
-        self.swept = 0.0
-        self.selector = selectors.DefaultSelector()
-        self.key = os.urandom(32).hex().encode()
-        with open(os.open(key_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write(self.key)
-
-    def keep(self, report: bytes, peer: Peer) -> None:
-        """Keep a signed line."""
-        raise NotImplementedError
-
-    def listen(self, port: int) -> socket.socket:
+    def __init__(self, port: int, nodes: int) -> None:
         """Start to listen. Raises OSError if the port cannot be used."""
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection for each node
-        server = bound(port)
-        server.listen(4096)
-        server.setblocking(False)
-        self.selector.register(server, selectors.EVENT_READ)
-        return server
-
-    def serve(self, server: socket.socket, seconds: float) -> None:
-        """Read what has come, or wait for it."""
-        for key, _ in self.selector.select(seconds):
-            if key.fileobj is server:
-                self.accept(server)
-            else:
-                self.read(key.data)
-        now = time.monotonic()
-        if now > self.swept + SWEEP_S:
-            self.swept = now
-            late = [peer for peers in self.strangers.values() for peer in peers if peer.since < now - PROOF_S]
-            for peer in late:
-                self.close(peer)
+        self.most, self.turned_away = 2 * nodes + STRANGERS, 0
+        self.open: Dict[socket.socket, float] = {}
+        """The connections and since when they exist, the oldest first."""
+        self.selector = selectors.DefaultSelector()
+        self.server = bound(port)
+        self.server.listen(4096)
+        self.server.setblocking(False)
+        self.selector.register(self.server, selectors.EVENT_READ)
 
     @property
     def crowded(self) -> bool:
-        """Whether strangers connected so often that a node may have found no place."""
+        """Whether so many connections were closed early that a node may have found no place."""
         return self.turned_away > self.most
 
-    def accept(self, server: socket.socket) -> None:
+    def serve(self, seconds: float) -> None:
+        """Answer what has come, or wait for it."""
+        for key, _ in self.selector.select(seconds):
+            if key.fileobj is self.server:
+                self.accept()
+            elif key.fileobj in self.open:
+                self.read(key.data)
+        while self.open and next(iter(self.open.values())) < time.monotonic() - LONGEST_S:
+            self.close_oldest()
+
+    def accept(self) -> None:
         """Accept what waits."""
         for _ in range(1024):
             try:
-                connection, address = server.accept()
+                peer = self.server.accept()[0]
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE) and not self.close_a_stranger():
-                    time.sleep(SWEEP_S / 20)
+                if error.errno in (errno.EMFILE, errno.ENFILE) and self.open:
+                    self.close_oldest()
                 return
-            self.enter(connection, str(address[0]))
+            peer.setblocking(False)
+            self.selector.register(peer, selectors.EVENT_READ, peer)
+            self.open[peer] = time.monotonic()
+            if len(self.open) > self.most:
+                self.close_oldest()
 
-    def enter(self, connection: socket.socket, address: str) -> None:
-        """Count a new connection as a stranger's."""
-        connection.setblocking(False)
-        peer = Peer(connection, address)
-        self.selector.register(connection, selectors.EVENT_READ, peer)
-        self.strangers.setdefault(peer.address, []).append(peer)
-        self.unproved += 1
-        if self.unproved > self.most:
-            self.close_a_stranger()
-
-    def close_a_stranger(self) -> bool:
-        """Close the oldest connection without a signed line, of the address that has most of them."""
-        if not self.strangers:
-            return False
-        self.close(max(self.strangers.values(), key=len)[0])
-        return True
-
-    def trust(self, peer: Peer) -> None:
-        """Count a peer no longer as a stranger."""
-        peers = self.strangers.get(peer.address, [])
-        if peer in peers:
-            peers.remove(peer)
-            self.unproved -= 1
-        if not peers:
-            self.strangers.pop(peer.address, None)
-
-    def close(self, peer: Peer) -> None:
-        """Close a connection."""
-        if not peer.closed:
-            peer.closed = True
-            self.turned_away += not peer.known
-            self.trust(peer)
-            self.selector.unregister(peer.connection)
-            peer.connection.close()
-
-    def read(self, peer: Peer) -> None:
-        """Read what a node sends."""
-        if peer.closed:
-            return
+    def read(self, peer: socket.socket) -> None:
+        """Read what a node sends; answer at the end."""
         try:
-            data = peer.connection.recv(1 << 16)
+            if peer.recv(1 << 16):
+                return
+            peer.send(ANSWER + b"%.6f\n" % time.time())
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        good = bool(data)
-        skipped = min(peer.bulk, len(data))
-        peer.bulk -= skipped
-        peer.data += data[skipped:]
-        if not peer.greeted and b"\n" in peer.data:
-            greeting, _, peer.data = peer.data.partition(b"\n")
-            good = self.greet(peer, GREETING.fullmatch(greeting))
-        elif skipped and not peer.bulk:
-            good = self.answer(peer, b"\n")
-        elif peer.greeted:
-            *lines, peer.data = peer.data.split(b"\n")
-            good = good and all(self.signed(line, peer) for line in lines)
-        if not good or len(peer.data) > (LONGEST if peer.known else FIRST):
+            pass
+        self.close(peer)
+
+    def close_oldest(self) -> None:
+        """Make room."""
+        self.turned_away += 1
+        self.close(next(iter(self.open)))
+
+    def close(self, peer: socket.socket) -> None:
+        """Close a connection."""
+        del self.open[peer]
+        self.selector.unregister(peer)
+        peer.close()
+
+    def end(self) -> None:
+        """Free the port for the training."""
+        for peer in list(self.open):
             self.close(peer)
-
-    def greet(self, peer: Peer, greeting: Optional[Match[bytes]]) -> bool:
-        """Answer a greeting, with a proof for the one who greets."""
-        if greeting is None:
-            return False
-        peer.greeted, peer.bulk = True, self.sent
-        words = {"time": time.time(), "files": self.files, "nonce": peer.nonce.decode(), "bytes": self.sent}
-        words["beat"] = self.beat_s
-        data = json.dumps(words).encode()
-        return self.answer(peer, self.proof(b"hello" + greeting.group(1) + data) + data + b"\n")
-
-    def answer(self, peer: Peer, data: bytes) -> bool:
-        """Send a few bytes, which fit into the buffer of any connection."""
-        try:
-            return peer.connection.send(data) == len(data)
-        except OSError:
-            return False
-
-    def proof(self, data: bytes) -> bytes:
-        """The signature of some data."""
-        return hmac.new(self.key, data, "sha256").hexdigest().encode()
-
-    def signed(self, line: bytes, peer: Peer) -> bool:
-        """Keep a line if it has the right signature."""
-        report = line[64:]
-        if not hmac.compare_digest(self.proof(peer.nonce + report), line[:64]):
-            return False
-        if not peer.known:
-            peer.known = True
-            self.trust(peer)
-        self.keep(report, peer)
-        return True
-
-    def order(self, peer: Peer, data: bytes) -> bool:
-        """Send a signed line to a node."""
-        return self.answer(peer, self.proof(b"task" + peer.nonce + data) + data + b"\n")
+        self.server.close()
 
 
 def bound(port: int) -> socket.socket:

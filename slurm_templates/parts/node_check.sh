@@ -1,7 +1,7 @@
 
 # --- Node check: the training starts only on nodes that passed ---
-# Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
-# the training starts unchecked.
+# Each node writes its results to a file in the attempt folder, and connects to the first one at the port of the
+# rendezvous. Without a python3, or if the check itself fails, the training starts unchecked.
 check_nodes() { # returns 76 if a node is bad
     local agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz python judge body code name inside='' nodes=()
     python=$(command -v python3) && [ -f "$agent" ] || { say 'node check: not possible without python3'; return 0; }

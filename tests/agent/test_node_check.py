@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
-import selectors
 import socket
 import subprocess
 import sys
@@ -26,7 +24,6 @@ from hpc_launch.agent import check_host, compare, listen, reports
 from hpc_launch.agent import check_run as run
 from hpc_launch.agent import check_send as sending
 from hpc_launch.agent import judge as judging
-from tests.busy import patience
 from tests.prove.node_check_tools import SMI
 
 Ask = Callable[[list[str], float], tuple[int, str]]
@@ -410,211 +407,132 @@ def test_malformed_reports_break_nothing(lines: list[bytes]) -> None:
     json.dumps([bad, common, unchecked])
 
 
-# -- the connection -------------------------------------------------------------------------------
-
-
-class Wire:
-    """One end of a connection, as the judge sees it."""
-
-    def __init__(self, judge: Any) -> None:
-        self.own, other = socket.socketpair()
-        other.setblocking(False)
-        self.judge, self.peer = judge, listen.Peer(other)
-        judge.selector.register(other, selectors.EVENT_READ, self.peer)
-
-    def send(self, data: bytes) -> None:
-        self.own.sendall(data)
-        while self.judge.selector.select(0):
-            self.judge.read(self.peer)
-
-    def greet(self) -> bytes:
-        self.send(b"hello " + b"5" * 32 + b"\n")
-        line = self.own.recv(1 << 16)
-        assert line[:64] == hmac.new(self.judge.key, b"hello" + b"5" * 32 + line[64:-1], "sha256").hexdigest().encode()
-        hello = json.loads(line[64:])
-        for _ in range(hello["bytes"] >> 16):
-            self.send(b"\0" * (1 << 16))
-        assert self.own.recv(10) == b"\n"
-        return str(hello["nonce"]).encode()
-
-
-def signed(key: bytes, nonce: bytes, words: dict[str, Any]) -> bytes:
-    data = json.dumps(words).encode()
-    return hmac.new(key, nonce + data, "sha256").hexdigest().encode() + data + b"\n"
+# -- the files of the nodes, and the port ---------------------------------------------------------
 
 
 @pytest.fixture
-def judge(tmp_path: Path) -> Iterator[Any]:
+def judge(tmp_path: Path) -> Any:
     (tmp_path / "agent").mkdir()
-    made = judging.Judge(str(tmp_path), ["n1", "n2"], {})
-    yield made
-    for key in list(made.selector.get_map().values()):
-        if key.data is not None:
-            key.data.connection.close()
-    made.selector.close()
+    made = judging.Judge(str(tmp_path), ["n1", "n2"])
+    made.tell_nodes({})
+    return made
 
 
 @pytest.fixture
-def wire(judge: Any) -> Iterator[Wire]:
-    made = Wire(judge)
+def port() -> Iterator[Any]:
+    made = listen.Port(0, 2)
     yield made
-    made.own.close()
+    made.end()
 
 
-def test_a_signed_report_counts(judge: Any, wire: Wire) -> None:
-    nonce = wire.greet()
-    wire.send(signed(judge.key, nonce, {"node": "n1", "results": results("shm"), "done": True}))
+def number_of(port: Any) -> int:
+    return int(port.server.getsockname()[1])
+
+
+def serve(port: Any, seconds: float = 0.3) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        port.serve(0.01)
+
+
+def test_what_a_node_writes_counts_line_by_line(judge: Any, tmp_path: Path) -> None:
+    line = json.dumps({"node": "n1", "results": results("shm"), "done": True}).encode() + b"\n"
+    with (tmp_path / "agent" / "check" / "n1.jsonl").open("ab", buffering=0) as file:
+        for piece in (line[:20], line[20:-1], line[-1:]):
+            assert judge.reports.open == {"n1", "n2"}
+            file.write(piece)
+            judge.read_reports()
     assert judge.reports.open == {"n2"}
 
 
-def forged(kind: str, key: bytes, nonce: bytes) -> bytes:
-    words = {"node": "n1", "done": True}
-    if kind == "key":
-        return signed(b"guess", nonce, words)
-    if kind == "nonce":
-        return signed(key, b"nonce of another connection", words)
-    return {"endless": b"x" * (1 << 21), "empty": b"\n\n\n", "no ascii": b"\xc3\xbc" * 64 + b"{}\n"}[kind]
+def test_a_node_and_the_judge_meet(judge: Any, port: Any, tmp_path: Path) -> None:
+    judge.tell_nodes({"/shared/token": "5"})
+    node = sending.Reports(str(tmp_path), "n1", "localhost", number_of(port))
+    thread = threading.Thread(target=serve, args=(port, 3.0), daemon=True)
+    thread.start()
+    reached, link = node.connect()
+    assert (reached["ok"], link["ok"], node.files) == (True, True, {"/shared/token": "5"}), (reached, link)
+    assert node.ahead is not None
+    assert abs(node.ahead) < 5
+    node.send(results=results("x" * 10**5))
+    judge.read_reports()
+    assert judge.reports.nodes["n1"].results
+    judge.order("n1", {"task": "pair 1"})
+    judge.order("n1", {})
+    assert [node.task((node.address, 5001)) for _ in range(2)] == [{"task": "pair 1"}, {}]
+    thread.join()
 
 
-@pytest.mark.parametrize("kind", ["key", "nonce", "endless", "empty", "no ascii"])
-def test_a_report_without_the_signature_is_ignored(judge: Any, wire: Wire, kind: str) -> None:
-    data = forged(kind, judge.key, wire.greet())
-    for start in range(0, len(data), 1 << 15):
-        try:
-            wire.send(data[start : start + (1 << 15)])
-        except (OSError, KeyError, ValueError):
-            break
-    assert judge.reports.open == {"n1", "n2"}
-    assert judge.reports.connected == []
-    assert not judge.selector.get_map()
-
-
-def test_a_report_may_come_in_pieces(judge: Any, wire: Wire) -> None:
-    line = signed(judge.key, wire.greet(), {"node": "n1", "done": True})
-    for start in range(0, len(line), 7):
-        wire.send(line[start : start + 7])
+def test_a_node_that_does_not_see_the_run_folder_prints_its_results(
+    judge: Any, port: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "FILE_S", 0.2)
+    other = tmp_path / "its-own" / "run" / "attempts" / "001"
+    thread = threading.Thread(target=serve, args=(port, 2.0), daemon=True)
+    thread.start()
+    node = sending.Reports(str(other), "n1", "localhost", number_of(port))
+    found = {one["check"]: one["ok"] for one in node.connect()}
+    assert found == {"rendezvous port": True, "network": True, f"shared folder {tmp_path / 'its-own' / 'run'}": False}
+    node.send(results=results("shm"), done=True)
+    (tmp_path / "agent" / "check.log").write_text("what srun says\n" + capsys.readouterr().out)
+    judge.read_reports()
     assert judge.reports.open == {"n2"}
+    thread.join()
 
 
-# Other users of the machines can connect to the judge, and may listen in its place.
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, socket.socket]]:
-    """A node, and a socket that listens where it expects the judge."""
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"x" * 1000])
+def test_another_program_at_the_port_is_not_the_judge(
+    tmp_path: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sending, "CONNECT_S", 0.5)
     monkeypatch.setattr(sending, "DEADLINE_S", 1.0)
-    (tmp_path / "agent").mkdir()
-    (tmp_path / "agent" / "check-key").write_bytes(b"key")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        made = sending.Reports(str(tmp_path), "n1", "127.0.0.1", server.getsockname()[1])
-        yield made, server
-        made.drop()
+
+        def work() -> None:
+            with suppress(OSError):
+                while True:
+                    peer = server.accept()[0]
+                    peer.sendall(answer)
+                    peer.close()
+
+        threading.Thread(target=work, daemon=True).start()
+        node = sending.Reports(str(tmp_path), "n1", "127.0.0.1", server.getsockname()[1])
+        assert [one["ok"] for one in node.reached()] == [False, None]
+        server.shutdown(socket.SHUT_RDWR)
 
 
-def answer_with(server: socket.socket, answer: Callable[[bytes, socket.socket], None]) -> threading.Thread:
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                peer = server.accept()[0]
-                with peer, suppress(OSError):
-                    answer(peer.recv(100)[6:-1], peer)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    return thread
-
-
-def hello_of(nonce: bytes, key: bytes = b"key", **words: Any) -> bytes:
-    data = json.dumps(
-        {"time": time.time() - 3600, "files": {"/x": "4711"}, "nonce": "n", "bytes": 10, "beat": 0, **words}
-    ).encode()
-    return hmac.new(key, b"hello" + nonce + data, "sha256").hexdigest().encode() + data + b"\n"
-
-
-@pytest.mark.parametrize("kind", ["unsigned", "key", "nonce", "large", "endless", "drip", "nothing"])
-def test_a_node_believes_no_judge_without_the_key(node: tuple[Any, socket.socket], kind: str) -> None:
-    """It takes neither a clock nor names of files from it, sends it nothing, and does not wait for long."""
-
-    def lie(nonce: bytes, peer: socket.socket) -> None:
-        line = hello_of(nonce, bytes=3 << 30 if kind == "large" else 10)
-        forged = {"unsigned": line[64:], "key": hello_of(nonce, b"guess"), "nonce": hello_of(b"1" * 32), "large": line}
-        if kind == "drip":
-            for _ in range(100):
-                peer.sendall(b" ")
-                time.sleep(0.1)
-        peer.sendall(b"x" * (1 << 22) if kind == "endless" else forged.get(kind, b""))
-        time.sleep(3 if kind == "nothing" else 0)
-
-    reports, server = node
-    answer_with(server, lie)
-    begun = time.monotonic()
-    port, link = reports.connect()
-    assert time.monotonic() - begun < patience(3)
-    assert (port["ok"], link["ok"]) == (False, None)
-    assert port["text"].startswith(f"cannot reach 127.0.0.1 port {reports.port}: ")
-    assert (reports.peer, reports.ahead, reports.files) == (None, None, {})
-
-
-def test_a_node_without_the_key_does_not_see_the_run_folder(node: tuple[Any, socket.socket], tmp_path: Path) -> None:
-    (tmp_path / "agent" / "check-key").unlink()
-    reports, _ = node
-    found = {one["check"]: one["ok"] for one in reports.connect()}
-    assert found == {"rendezvous port": True, "network": None, f"shared folder {tmp_path.parent.parent}": False}
-    assert reports.peer is None
-
-
-def serve(judge: Any, server: socket.socket, seconds: float = 0.3) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and "n1" in judge.reports.open:
-        judge.serve(server, 0.01)
-
-
-@pytest.fixture
-def server(judge: Any) -> Iterator[socket.socket]:
-    made = judge.listen(0)
-    yield made
-    judge.selector.unregister(made)
-    made.close()
-
-
-def test_nobody_else_listens_at_the_judge_s_port(server: socket.socket) -> None:
-    port = server.getsockname()[1]
-    if server.family != socket.AF_INET6:
+def test_nobody_else_listens_at_the_judge_s_port(port: Any) -> None:
+    if port.server.family != socket.AF_INET6:
         pytest.skip("no IPv6")
     with socket.socket(socket.AF_INET6) as other:
         other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         with pytest.raises(OSError, match="in use"):
-            other.bind(("::", port))
+            other.bind(("::", number_of(port)))
     for address in ("127.0.0.1", "::1"):
-        socket.create_connection((address, port), timeout=5).close()
+        socket.create_connection((address, number_of(port)), timeout=5).close()
 
 
-def test_strangers_fill_neither_the_memory_nor_the_descriptors_of_the_judge(judge: Any, server: socket.socket) -> None:
-    """Each keeps a connection open; a node from another address is still served."""
-    port = server.getsockname()[1]
+def test_a_node_is_answered_beside_strangers_who_keep_connections(port: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
-        node = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5, ("127.0.0.2", 0)))
-        for number in range(150):
-            stranger = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
-            stranger.setblocking(False)
-            if number % 10 == 0:
-                serve(judge, server, 0.02)
-            with suppress(OSError):
-                stranger.sendall(b"hello " + b"a" * 32 + b"\n" + b"x" * 10**6)
-        serve(judge, server)
-        assert len(judge.selector.get_map()) <= listen.STRANGERS + 2 * 2 + 1
-        held = [entry.data for entry in judge.selector.get_map().values() if entry.data is not None]
-        assert max(len(peer.data) for peer in held) <= listen.FIRST
-        node.sendall(b"hello " + b"b" * 32 + b"\n")
-        serve(judge, server)
-        assert b'"nonce"' in node.recv(1 << 16)
+        for _ in range(150):
+            stranger = stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
+            serve(port, 0.005)
+        assert len(port.open) <= listen.STRANGERS + 2 * 2
+        node = stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
+        node.sendall(b"\0" * 1000)
+        node.shutdown(socket.SHUT_WR)
+        serve(port)
+        assert node.recv(100).startswith(listen.ANSWER)
+        monkeypatch.setattr(listen, "LONGEST_S", 0.1)
+        serve(port)
+        assert (port.open, stranger.recv(1)) == ({}, b"")
 
 
-def test_no_node_is_blamed_for_a_port_full_of_strangers(judge: Any, server: socket.socket) -> None:
+def test_no_node_is_blamed_for_a_port_full_of_strangers(judge: Any, port: Any) -> None:
     failed = {"ok": False, "text": "cannot reach n1 port 9: timed out", "value": None}
     absent = {"ok": False, "text": "did not connect within 14 s", "value": None}
     stopped = {"ok": False, "text": "stopped answering within 9 s", "value": None}
+    judge.port = port
 
     def outcome() -> list[str]:
         found = {"n1": {"memory": dict(failed), "rendezvous port": dict(failed)}, "n2": {"answer": dict(absent)}}
@@ -623,38 +541,11 @@ def test_no_node_is_blamed_for_a_port_full_of_strangers(judge: Any, server: sock
         return [check for results in found.values() for check, one in results.items() if one["ok"] is False]
 
     assert outcome() == ["memory", "rendezvous port", "answer", "answer"]
-    for _ in range(2):
-        with ExitStack() as stack:
-            for _ in range(listen.STRANGERS):
-                stack.enter_context(socket.create_connection(("127.0.0.1", server.getsockname()[1]), 5))
-            serve(judge, server)
-        serve(judge, server)
+    with ExitStack() as stack:
+        for _ in range(3 * listen.STRANGERS):
+            stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
+            serve(port, 0.002)
     assert outcome() == ["memory", "answer"]
-
-
-def test_a_connection_that_proves_nothing_is_closed(
-    judge: Any, server: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listen, "PROOF_S", 0.2)
-    monkeypatch.setattr(listen, "SWEEP_S", 0.1)
-    with socket.create_connection(("127.0.0.1", server.getsockname()[1]), 5) as stranger:
-        serve(judge, server, 0.8)
-        assert stranger.recv(1) == b""
-    assert len(judge.selector.get_map()) == 1
-
-
-def test_a_node_and_the_judge_meet(judge: Any, server: socket.socket, tmp_path: Path) -> None:
-    reports = sending.Reports(str(tmp_path), "n1", "localhost", server.getsockname()[1])
-    thread = threading.Thread(target=serve, args=(judge, server, 30.0), daemon=True)
-    thread.start()
-    port, link = reports.connect()
-    assert (port["ok"], link["ok"]) == (True, True), (port, link)
-    assert reports.ahead is not None
-    assert abs(reports.ahead) < 5
-    reports.send(results=results("x" * 10**5), done=True)
-    thread.join()
-    reports.drop()
-    assert judge.reports.open == {"n2"}
 
 
 def test_a_probe_has_a_name_that_nobody_can_take_in_advance(tmp_path: Path) -> None:
