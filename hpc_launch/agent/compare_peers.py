@@ -6,7 +6,7 @@ Standard library of Python 3.6 or later.
 from typing import Any, Dict, List
 
 CHECK = "ports between nodes"
-MOST_NAMES = 3
+MOST_SHOWN = 3
 
 
 def compare_peers(found: Dict[str, Dict[str, Dict[str, Any]]]) -> None:
@@ -34,7 +34,7 @@ def compare_peers(found: Dict[str, Dict[str, Dict[str, Any]]]) -> None:
             back = "" if other in failed.get(node, {}) else "; %s can connect to %s" % (other, node)
             texts.setdefault(node, []).append("cannot connect to %s port %d: %s%s" % (other, port, text, back))
     for node, said_of in texts.items():
-        found[node][CHECK] = {"ok": False, "text": "; ".join(said_of[:MOST_NAMES]), "value": None}
+        found[node][CHECK] = {"ok": False, "text": "; ".join(said_of[:MOST_SHOWN]), "value": None}
 
 
 def is_whole(one: Dict[str, Any]) -> bool:
@@ -52,5 +52,5 @@ def is_whole(one: Dict[str, Any]) -> bool:
 
 def some(names: List[str]) -> str:
     """`n1, n3 and 4 others`."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (" and %d others" % more if more > 0 else "")
+    more = len(names) - MOST_SHOWN
+    return ", ".join(names[:MOST_SHOWN]) + (" and %d others" % more if more > 0 else "")

@@ -1,6 +1,7 @@
 """Measurements across nodes for smoke.py: host names, shared folders, sums over TCP and with PyTorch.
 
-The first process writes its address to a shared folder, where the others find it. Standard library of Python 3.6 or later.
+The first process writes its address to a shared folder, where the others find it. Standard library of Python 3.6 or
+later.
 """
 
 import array
