@@ -20,16 +20,16 @@ import time
 from functools import partial
 from typing import Dict, List, Tuple
 
-from hpc_launch.agent.check_code import code
-from hpc_launch.agent.check_dcgm import DCGM_S, dcgm
 from hpc_launch.agent.check_full import IMPORT, Measuring, place_of
 from hpc_launch.agent.check_gpus import (
     CLEAR_S,
     COMPUTE_S,
+    DCGM_S,
     SMI_S,
     amd,
     amd_errors,
     compute,
+    dcgm,
     kernel_log,
     nvidia,
     nvidia_driver,
@@ -47,6 +47,7 @@ from hpc_launch.agent.check_host import (
     infiniband,
     interface,
     memory,
+    readable,
     result,
     shared,
     shared_memory,
@@ -56,9 +57,7 @@ from hpc_launch.agent.check_host import (
 )
 from hpc_launch.agent.check_image import IMAGE_S, PART, Inside
 from hpc_launch.agent.check_intel import intel, intel_errors, intel_processes, intel_state
-from hpc_launch.agent.check_path import readable
-from hpc_launch.agent.check_pdsh import pdsh
-from hpc_launch.agent.check_peers import PEERS_S, PORTS, Peers, own_name
+from hpc_launch.agent.check_peers import PEERS_S, PORTS, Peers, code, own_name, pdsh
 from hpc_launch.agent.check_run import Check, Running
 from hpc_launch.agent.check_send import TASK_S, Reports
 

@@ -13,6 +13,8 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from hpc_launch.agent.file_system import LOCAL, file_system
+
 CHECK_S = 4.0
 SOFTWARE_S = 15.0
 SHM = "/dev/shm"  # noqa: S108 - tested for room
@@ -246,3 +248,18 @@ def software(python: str, script: str) -> Result:
     if missing:
         return result(False, "%s finds no module %s" % (python, ", ".join(missing)), versions)
     return result(True, ", ".join("%s %s" % pair for pair in sorted(versions.items())), versions)
+
+
+MISSING = "missing"
+
+
+def readable(path: str) -> Result:
+    """Whether a path exists; a file server that is down never answers. The value says where it is."""
+    try:
+        if os.path.isdir(path):
+            os.scandir(path).close()
+        os.stat(path)
+    except OSError as error:
+        value = MISSING if isinstance(error, FileNotFoundError) else None
+        return result(False, "%s: %s" % (path, error.strerror), value)
+    return result(True, path, "local" if file_system(path) in LOCAL else "shared")

@@ -1,18 +1,18 @@
-"""Whether a node can connect to the other nodes, for check.py on hosts that are reached by ssh.
+"""Checks on hosts that are reached by ssh, for check.py: ports between the nodes, their own names, the same code, pdsh.
 
-NCCL and Gloo connect all nodes at ports that the kernel chooses. Each node listens at one such port, the same for all,
-until the others have come, and connects to theirs; the judge then knows in which direction a port is blocked
-(compare_peers.py). Standard library of Python 3.6 or later.
-"""
+Standard library of Python 3.6 or later."""
 
+import hashlib
 import os
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Dict, List
+from typing import Dict, Iterator, List
 
-from hpc_launch.agent.check_host import Result, result, unknown
+from hpc_launch.agent.check_host import CHECK_S, Result, answer, result, text_of, unknown
+from hpc_launch.agent.file_system import LOCAL, file_system
 
 PORTS = "ports between nodes"
 """The name of the check."""
@@ -125,3 +125,83 @@ def own_name(gpus: int) -> Result:
         return result(True, "%s is %s" % (name, ", ".join(found)))
     text = "its own name %s resolves to %s in /etc/hosts, where Gloo would listen" % (name, ", ".join(found))
     return result(None if gpus else False, text, "note" if gpus else None)
+
+
+SUFFIXES = tuple(".py .pyx .c .cc .cpp .cu .cuh .h .hpp .sh .yaml .yml .toml".split())
+MOST_FILES, MOST_BYTES, LARGE = 4000, 32 << 20, 1 << 20
+"""How many files and bytes are read; of a file that is larger than LARGE, the size counts."""
+CODE_S = 3.0
+MOST_DIGESTS = 500
+"""Up to so many files, each is compared; beyond, each folder."""
+
+
+def code(folder: str, runs: str) -> Result:
+    """A digest of each source file, or of each folder, whose name ends with `/`. `runs` is left out."""
+    if file_system(folder) not in LOCAL:
+        return result(True, "%s is shared" % folder)
+    end, size = time.monotonic() + CODE_S, 0
+    digests: Dict[str, str] = {}
+    for path in sources(folder, runs):
+        if len(digests) >= MOST_FILES or size > MOST_BYTES or time.monotonic() > end:
+            return unknown("%s has more than %d files, or is slow to read" % (folder, len(digests)))
+        try:
+            length = os.path.getsize(path)
+            data = b"%d bytes" % length
+            if length <= LARGE:
+                with open(path, "rb") as file:
+                    data = file.read(LARGE)
+        except OSError as error:
+            data = str(error.strerror).encode()
+        size += len(data)
+        digests[os.path.relpath(path, folder)] = hashlib.sha256(data).hexdigest()[:8]
+    count = len(digests)
+    digests = by_folder(digests) if count > MOST_DIGESTS else digests
+    if len(digests) > MOST_DIGESTS:
+        return unknown("%s has too many folders to compare" % folder)
+    return result(True, "%d files in %s" % (count, folder), {"code": digests})
+
+
+def sources(folder: str, runs: str) -> Iterator[str]:
+    """The source files in a fixed order, without what is hidden, installed, or written by runs."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and os.path.join(place, name) != runs
+            and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
+        )
+        for name in sorted(files):
+            if name.endswith(SUFFIXES) and not name.startswith("."):
+                yield os.path.join(place, name)
+
+
+def by_folder(digests: Dict[str, str]) -> Dict[str, str]:
+    """A digest for each folder."""
+    texts: Dict[str, str] = {}
+    for path in sorted(digests):
+        folder = os.path.dirname(path) + "/"
+        texts[folder] = "%s%s %s\n" % (texts.get(folder, ""), path, digests[path])
+    return {name: hashlib.sha256(os.fsencode(text)).hexdigest()[:8] for name, text in texts.items()}
+
+
+RCMD_DEFAULT = "/etc/pdsh/rcmd_default"
+"""The site's choice, if PDSH_RCMD_TYPE is not set (pdsh(1))."""
+
+
+def pdsh(first: bool, kind: str) -> Result:
+    """What pdsh uses on the first node, or by `kind` what the launcher lets it use."""
+    if not first:
+        return result(True, "only the first node starts others")
+    try:
+        _, text = answer(["pdsh", "-V"], CHECK_S)
+    except OSError:
+        return result(False, "no pdsh: install it, or use another launcher")
+    found = re.search(r"rcmd modules: (\S+) \(default: (\S+)\)", text)
+    modules, default = (found.group(1).split(","), found.group(2)) if found else ([], "")
+    if modules and "ssh" not in modules:
+        return result(False, "pdsh has no module for ssh: install it (pdsh-rcmd-ssh)")
+    kind = kind or os.environ.get("PDSH_RCMD_TYPE", "") or text_of(RCMD_DEFAULT).strip() or default
+    if kind and kind != "ssh":
+        return result(False, "pdsh uses %s: set `env: {PDSH_RCMD_TYPE: ssh}`" % kind)
+    return result(True, "pdsh uses ssh")

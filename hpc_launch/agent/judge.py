@@ -23,10 +23,9 @@ from hpc_launch.agent.check_host import remove
 from hpc_launch.agent.check_image import IMAGE_LOG, PART
 from hpc_launch.agent.check_send import COMMON, FOLDER, report_file, task_file
 from hpc_launch.agent.compare import Finding, Results, compare, judged
-from hpc_launch.agent.compare_full import compare_measured
 from hpc_launch.agent.listen import Port
 from hpc_launch.agent.reports import BEAT_PER_NODE_S, Reports
-from hpc_launch.agent.rounds import NETWORK, Rounds
+from hpc_launch.agent.rounds import NETWORK, Rounds, compare_measured
 
 BAD_NODES = 76
 LONGEST = 1 << 20

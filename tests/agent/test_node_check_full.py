@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.agent import check_dcgm, check_full, compare, compare_full, reports, rounds
+from hpc_launch.agent import check_full, check_gpus, compare, reports, rounds
 from hpc_launch.agent import check_gpus as gpus
 from tests.prove.node_check_tools import DISTRIBUTED, TORCH
 
-dcgm: Any = check_dcgm
+dcgm: Any = check_gpus
 
 
 def answered(text: str, code: int = 1) -> Any:
@@ -173,7 +173,7 @@ def measured(**nodes: list[float]) -> dict[str, dict[str, Any]]:
 
 def test_one_slow_gpu_of_eight_is_named_on_a_single_node() -> None:
     found = measured(n1=[790.0] * 5 + [410.0] + [790.0] * 2)
-    assert compare_full.compare_measured(found) == {"gpu matrix product": "790 GFLOP/s"}
+    assert rounds.compare_measured(found) == {"gpu matrix product": "790 GFLOP/s"}
     bad = compare.judged(found)[0]
     assert [(one["node"], one["text"]) for one in bad] == [
         ("n1", "gpu matrix product: 410 GFLOP/s on GPU 5; the median of the job is 790 GFLOP/s")
@@ -182,7 +182,7 @@ def test_one_slow_gpu_of_eight_is_named_on_a_single_node() -> None:
 
 def test_a_node_whose_gpus_are_all_slow_is_named() -> None:
     found = measured(n1=[790.0] * 8, n2=[500.0] * 8, n3=[800.0] * 8)
-    compare_full.compare_measured(found)
+    rounds.compare_measured(found)
     assert [one["node"] for one in compare.judged(found)[0]] == ["n2"]
 
 
@@ -192,10 +192,10 @@ VALUES = st.none() | st.floats() | st.integers() | st.text(max_size=3) | st.list
 @given(st.lists(VALUES, min_size=1, max_size=6))
 def test_malformed_values_break_nothing(values: list[Any]) -> None:
     found = {
-        f"n{number}": {check: {"ok": True, "text": "", "value": value} for check in (*compare_full.SHARES, "pair 1")}
+        f"n{number}": {check: {"ok": True, "text": "", "value": value} for check in (*rounds.SHARES, "pair 1")}
         for number, value in enumerate(values)
     }
-    compare_full.compare_measured(found)
+    rounds.compare_measured(found)
     plan = rounds.Rounds(0)
     plan.pairs = [[("n0", "n1")]]
     plan.fold(found)
@@ -326,7 +326,7 @@ def test_every_gpu_is_measured(stand_in: Path) -> None:
     assert {name: one["ok"] for name, one in found.items()} == dict.fromkeys(found, True)
     assert len(found["gpu matrix product"]["value"]) == 4
     assert set(found) == {
-        *(name for name in compare_full.SHARES if name.startswith("gpu")),
+        *(name for name in rounds.SHARES if name.startswith("gpu")),
         "measurement",
         "pair 1",
         "nccl network",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.agent import check_code, check_pdsh, check_peers, compare
+from hpc_launch.agent import check_peers, compare
 from tests.agent.program import archive, program
 
 PORTS = "ports between nodes"
@@ -118,14 +118,14 @@ def test_the_code_is_read_within_limits(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("train.py", "runs/old/rank.sh", ".git/x.py", "venv/lib/torch.py", "venv/pyvenv.cfg", "data.bin"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    found = check_code.code(str(tmp_path), str(tmp_path / "runs"))
+    found = check_peers.code(str(tmp_path), str(tmp_path / "runs"))
     assert list(found["value"]["code"]) == ["train.py"]
-    monkeypatch.setattr(check_code, "MOST_FILES", 1)
+    monkeypatch.setattr(check_peers, "MOST_FILES", 1)
     (tmp_path / "more.py").write_text("")
-    assert check_code.code(str(tmp_path), str(tmp_path / "runs"))["ok"] is None
-    monkeypatch.setattr(check_code, "MOST_FILES", 10)
-    monkeypatch.setattr(check_code, "MOST_DIGESTS", 1)
-    assert list(check_code.code(str(tmp_path), str(tmp_path / "runs"))["value"]["code"]) == ["/"]
+    assert check_peers.code(str(tmp_path), str(tmp_path / "runs"))["ok"] is None
+    monkeypatch.setattr(check_peers, "MOST_FILES", 10)
+    monkeypatch.setattr(check_peers, "MOST_DIGESTS", 1)
+    assert list(check_peers.code(str(tmp_path), str(tmp_path / "runs"))["value"]["code"]) == ["/"]
 
 
 def test_another_driver_is_reported_without_blame() -> None:
@@ -142,20 +142,20 @@ def test_another_driver_is_reported_without_blame() -> None:
 def test_pdsh_has_to_use_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     monkeypatch.delenv("PDSH_RCMD_TYPE", raising=False)
-    monkeypatch.setattr(check_pdsh, "RCMD_DEFAULT", str(tmp_path / "rcmd_default"))
+    monkeypatch.setattr(check_peers, "RCMD_DEFAULT", str(tmp_path / "rcmd_default"))
     tool = tmp_path / "pdsh"
     tool.write_text("#!/bin/sh\necho 'pdsh-2.34'; echo 'rcmd modules: ssh,rsh,exec (default: rsh)'\n")
     tool.chmod(0o755)
     rsh = "pdsh uses rsh: set `env: {PDSH_RCMD_TYPE: ssh}`"
-    assert check_pdsh.pdsh(True, "")["text"] == rsh
-    assert check_pdsh.pdsh(True, "ssh")["ok"]
-    assert check_pdsh.pdsh(False, "")["ok"]
+    assert check_peers.pdsh(True, "")["text"] == rsh
+    assert check_peers.pdsh(True, "ssh")["ok"]
+    assert check_peers.pdsh(False, "")["ok"]
     (tmp_path / "rcmd_default").write_text("ssh\n")
-    assert check_pdsh.pdsh(True, "")["ok"]
+    assert check_peers.pdsh(True, "")["ok"]
     monkeypatch.setenv("PDSH_RCMD_TYPE", "rsh")
-    assert check_pdsh.pdsh(True, "")["text"] == rsh
+    assert check_peers.pdsh(True, "")["text"] == rsh
     tool.write_text("#!/bin/sh\necho 'rcmd modules: rsh,exec (default: rsh)'\n")
-    assert "no module for ssh" in check_pdsh.pdsh(True, "ssh")["text"]
+    assert "no module for ssh" in check_peers.pdsh(True, "ssh")["text"]
 
 
 @pytest.mark.parametrize(
