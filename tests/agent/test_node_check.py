@@ -514,8 +514,9 @@ def test_nobody_else_listens_at_the_judge_s_port(port: Any) -> None:
 
 def test_a_node_is_answered_beside_strangers_who_keep_connections(port: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
+        strangers = []
         for _ in range(150):
-            stranger = stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
+            strangers.append(stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5)))
             serve(port, 0.005)
         assert len(port.open) <= listen.STRANGERS + 2 * 2
         node = stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
@@ -525,7 +526,7 @@ def test_a_node_is_answered_beside_strangers_who_keep_connections(port: Any, mon
         assert node.recv(100).startswith(listen.ANSWER)
         monkeypatch.setattr(listen, "LONGEST_S", 0.1)
         serve(port)
-        assert (port.open, stranger.recv(1)) == ({}, b"")
+        assert (port.open, strangers[-1].recv(1)) == ({}, b"")
 
 
 def test_no_node_is_blamed_for_a_port_full_of_strangers(judge: Any, port: Any) -> None:
