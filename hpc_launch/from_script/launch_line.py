@@ -30,7 +30,7 @@ _MPIRUN = OptionTable(
 )
 _APPTAINER = OptionTable(
     "bind env home pwd cwd workdir overlay scratch network add-caps drop-caps app dns hostname env-file mount "
-    "security no-mount fusemount",
+    "security no-mount fusemount blkio-weight cpus memory",
     "nv rocm nvccli containall contain cleanenv no-home writable-tmpfs writable fakeroot ipc pid uts userns compat "
     "keep-privs no-privs no-init no-umask no-eval unsquash disable-cache quiet silent debug verbose",
     {"B": "bind", "H": "home", "W": "workdir", "o": "overlay", "S": "scratch", "C": "containall", "c": "contain",
@@ -79,17 +79,24 @@ _LAUNCHERS = {
         OptionTable(
             "config-file num-processes num-machines machine-rank main-process-ip main-process-port mixed-precision "
             "num-cpu-threads-per-process dynamo-backend rdzv-backend rdzv-conf gpu-ids deepspeed-config-file "
-            "zero-stage gradient-accumulation-steps gradient-clipping deepspeed-hostfile deepspeed-multinode-launcher "
-            "max-restarts monitor-interval role tee log-dir",
-            "multi-gpu use-deepspeed cpu module no-python same-network debug quiet",
+            "zero-stage gradient-accumulation-steps gradient-clipping offload-optimizer-device offload-param-device "
+            "zero3-init-flag zero3-save-16bit-model deepspeed-hostfile deepspeed-multinode-launcher max-restarts "
+            "monitor-interval role tee log-dir fsdp-sharding-strategy fsdp-auto-wrap-policy fsdp-state-dict-type "
+            "fsdp-transformer-layer-cls-to-wrap fsdp-offload-params fsdp-version fsdp-reshard-after-forward",
+            "multi-gpu use-deepspeed use-fsdp cpu module no-python same-network debug quiet",
             {"m": "module"},
         ),
-        doubted="config-file",
+        doubted="config-file use-fsdp fsdp-sharding-strategy fsdp-auto-wrap-policy fsdp-state-dict-type "
+        "fsdp-transformer-layer-cls-to-wrap fsdp-offload-params fsdp-version fsdp-reshard-after-forward",
         variables={
             "zero-stage": "ACCELERATE_DEEPSPEED_ZERO_STAGE",
             "deepspeed-config-file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
             "gradient-accumulation-steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
             "gradient-clipping": "ACCELERATE_GRADIENT_CLIPPING",
+            "offload-optimizer-device": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+            "offload-param-device": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+            "zero3-init-flag": "ACCELERATE_DEEPSPEED_ZERO3_INIT",
+            "zero3-save-16bit-model": "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
             "mixed-precision": "ACCELERATE_MIXED_PRECISION",
             "dynamo-backend": "ACCELERATE_DYNAMO_BACKEND",
             "num-cpu-threads-per-process": "OMP_NUM_THREADS",
@@ -190,9 +197,12 @@ class Unwrapper:
         launch.tasks = split.number("ntasks")
         launch.tasks_per_node = split.number("ntasks-per-node", "tasks-per-node")
         launch.cpus_per_task = split.number("cpus-per-task")
-        launch.gpus_per_node = split.number("gpus-per-node")
+        gres = split.last("gres")
+        counted = re.search(r"gpu(?::[A-Za-z]\w*)?:(\d+)", gres.text) if gres is not None else None
+        launch.gpus_per_node = split.number("gpus-per-node") or (int(counted[1]) if counted else None)
         launch.one_node = launch.nodes == 1 and split.has("nodelist", "relative")
-        folder, image, mounts = (split.last(name) for name in ("chdir", "container-image", "container-mounts"))
+        folder, image = split.last("chdir"), split.last("container-image")
+        mounts, workdir = split.last("container-mounts"), split.last("container-workdir")
         if folder is not None and folder.value.known:
             launch.workdir = os.path.normpath(os.path.join(launch.workdir or self.folder, folder.text))
             launch.keys.append("workdir")
@@ -205,6 +215,8 @@ class Unwrapper:
             launch.container = {"image": image.text, "runtime": "pyxis"}
             if mounts is not None:
                 launch.container["binds"] = mounts.text.split(",")
+            if workdir is not None:
+                launch.container["workdir"] = workdir.text
             if split.has("container-mount-home", "no-container-mount-home"):
                 launch.container["home"] = split.has("container-mount-home")
             if split.has("container-writable"):

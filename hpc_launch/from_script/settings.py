@@ -269,6 +269,8 @@ class Settings:
         match = re.fullmatch(r"-[SH]?([slnuc]) (\d+|unlimited)", " ".join(word.text for word in words[1:]))
         if match:
             self._prelude({"ulimit": {_LIMITS[match[1]]: match[2]}}, lines)
+        elif len(words) < 3:
+            self.ledger.unnecessary(lines, "prints only")
         else:
             self.ledger.not_understood(lines, "a limit that is not known here")
 

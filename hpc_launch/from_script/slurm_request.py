@@ -170,9 +170,9 @@ class Request:
 
     def _read_gpus(self, tasks: int) -> None:
         """GPUs per node, their type, and the style of the request."""
-        for name in ("gpus-per-task", "gpus", "gres", "gpus-per-node"):
+        for name in ("gpus-per-node", "gres", "gpus", "gpus-per-task"):
             pattern = _GPU if name == "gres" else _COUNTED
-            parts = self.texts[name].split(",") if name in self.texts else []
+            parts = self.texts[name].split(",") if name in self.texts and not self.gpus_per_node else []
             found = [match for part in parts if (match := pattern.match(part.strip()))]
             if len(found) < len(parts):
                 self._doubt(name, "not a number of GPUs; other resources: `sbatch.gres` of the site profile")

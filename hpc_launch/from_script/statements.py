@@ -345,7 +345,7 @@ class Reader(Settings):
         if not is_text:
             ledger.taken(found.lines, *dict.fromkeys(found.keys))
             self.followed[word.text] = ledger.accounts()
-        self.job = dataclasses.replace(job, launches=self.job.launches)
+        self.job = dataclasses.replace(job, launches=self.job.launches, env=self.job.env)
         found.env, found.lines = launch.env | found.env, launch.lines
         found.doubts, found.keys = launch.doubts + found.doubts, launch.keys + found.keys
         vars(launch).update(vars(found))

@@ -116,7 +116,7 @@ class OptionTable:
                 break
             if word.text.startswith("--") or self.single_dash:
                 name, equals, rest = word.text.lstrip("-").partition("=")
-                name = name.replace("_", "-")
+                name = self._full(name.replace("_", "-"))
             else:
                 name, rest = self.short.get(word.text[1], word.text[1]), word.text[2:].removeprefix("=")
                 equals = rest if name not in self.flags else ""
@@ -130,3 +130,8 @@ class OptionTable:
                 value = left.pop(0)
             options.append(Option(name, value, word.line, name in self.known))
         return Split(options, left)
+
+    def _full(self, name: str) -> str:
+        """The whole name: unambiguous beginnings are accepted (getopt_long(3), and Python's argparse)."""
+        found = [known for known in self.known if known.startswith(name)]
+        return found[0] if len(found) == 1 and len(name) > 2 else name
