@@ -175,7 +175,7 @@ def _as_json(one: BadNode) -> dict[str, object]:
 
 def _table(nodes: Sequence[BadNode]) -> list[str]:
     """One line per node."""
-    from hpc_launch.view.format_values import ago, clean, duration, pad
+    from hpc_launch.view.format_values import ago, aligned, duration
 
     now = time.time()
     rows = [("NODE", "FAILURES", "LAST", "CLASS", "EXCLUDED FOR")]
@@ -184,9 +184,8 @@ def _table(nodes: Sequence[BadNode]) -> list[str]:
         excluded = (
             duration(one.expires - now) if one.avoided else "not excluded: this class needs more than one failure"
         )
-        rows.append((clean(one.node), str(one.count), ago(now - last.time), clean(last.failure_class), excluded))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        rows.append((one.node, str(one.count), ago(now - last.time), last.failure_class, excluded))
+    return aligned(rows)
 
 
 def _support_report(nodes: Sequence[BadNode]) -> list[str]:

@@ -142,6 +142,7 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.site_tools import diff_profiles
+    from hpc_launch.sites.search_path import find_team
 
     if other is not None:
         if revisions:
@@ -150,7 +151,7 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
             )
         diffs = diff_profiles.compare(one, other)
     else:
-        team = diff_profiles.team_or_none(one)
+        team = find_team(one) if "/" not in one else None
         if team is None:
             raise UsageError(f"no team named {one}", "name two profiles, or a team added by `sites add`")
         if len(revisions) > 2:

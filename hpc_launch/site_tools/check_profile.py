@@ -8,13 +8,12 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.document import Document
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.site_tools.golden_jobs import JOB, golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file
@@ -104,7 +103,7 @@ def personal_settings(document: Document, stem: str) -> Iterator[Finding]:
             document.places.get(("name",)),
             "`--site` finds it by its file name: use the same name for both",
         )
-    for path, text in _texts(document.data, ()):
+    for path, text in document.written.items():
         place = document.places.get(path)
         if path[-1] in PERSONAL_KEYS and path[:-1] and path[-2] in ("defaults", "sbatch", "add"):
             hint = "remove it; each user sets it in user.yaml: `sites: {NAME: {account: …}}`"
@@ -122,14 +121,6 @@ def personal_settings(document: Document, stem: str) -> Iterator[Finding]:
         if path[-1] == "raw" and isinstance(path[-2], int):
             hint = "use a typed step if possible, which is easier to review"
             yield Finding(FindingCode.UNTRUSTED_CODE, f"raw shell line `{text}`", place, hint, "warning")
-
-
-def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
-        yield from _texts(child, (*path, key))
-    if isinstance(value, str) and path:
-        yield path, value
 
 
 GOLDEN = "golden"

@@ -18,11 +18,11 @@ from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.reader import read
 from hpc_launch.site_tools import team_sources
-from hpc_launch.site_tools.golden_jobs import GoldenScript, golden_scripts
+from hpc_launch.site_tools.golden_jobs import golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file, values_with_origin
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.search_path import Team, find_team, search_folders
+from hpc_launch.sites.search_path import Team, search_folders
 
 _STRUCTURAL_KEYS = frozenset({"extends", "recorded", "kind", "parameters"})
 """Keys that define how a profile is composed."""
@@ -93,11 +93,6 @@ def compare_revisions(team: Team, revisions: Sequence[str]) -> list[Difference]:
             return _non_empty(_compare_folders(old, new, layers))
 
 
-def team_or_none(name: str) -> Team | None:
-    """The team with this name, if there is one."""
-    return find_team(name) if "/" not in name else None
-
-
 def _non_empty(differences: Iterable[Difference]) -> list[Difference]:
     return [one for one in differences if one.changes or one.scripts or one.note]
 
@@ -125,19 +120,11 @@ def _side(path: Path, folders: list[Path], *, with_overlay: bool = True) -> Side
     users = config_folder() / "user.yaml"
     golden = (
         []
-        if _is_base(merged)
+        if merged.data.get("kind") == "base"
         else golden_scripts(path, (), users if with_overlay and os.path.isfile(users) else None, folders)
     )
     faults = {one.job: str(one.findings[0]) for one in golden if one.script is None}
-    return Side(_values(merged), origins, _scripts(golden), faults)
-
-
-def _is_base(merged: Merged) -> bool:
-    return merged.data.get("kind") == "base"
-
-
-def _scripts(golden: Sequence[GoldenScript]) -> dict[str, str]:
-    return {one.job: one.script for one in golden if one.script is not None}
+    return Side(_values(merged), origins, {one.job: one.script for one in golden if one.script is not None}, faults)
 
 
 def _values(merged: Merged) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import filecmp
 import os
 import re
@@ -173,7 +172,7 @@ def current_parent_folders(name: str) -> list[Path]:
 
 
 def _add_folder(name: str, folder: str) -> Team:
-    team = Team(name, folder, on=_today(), version=__version__)
+    team = Team(name, folder, version=__version__)
     with _report_write_errors(name):
         home = make_private(teams_folder() / name)
         _set_link(home, folder)
@@ -206,7 +205,7 @@ def _repin(team: Team) -> Team:
 
 def _install(team: Team, files: Files, *, trust_all: bool) -> Team:
     """Write a new copy next to the current one, then switch the link, so that concurrent jobs see one of the two."""
-    team = replace(team, on=_today(), version=__version__)
+    team = replace(team, version=__version__)
     with _report_write_errors(team.name):
         home = make_private(teams_folder() / team.name)
         previous = os.path.join(home, os.readlink(home / PINNED)) if (home / PINNED).is_symlink() else None
@@ -283,7 +282,3 @@ def _report_write_errors(name: str) -> Iterator[None]:
     except OSError as error:
         path = error.filename or teams_folder() / name
         raise UsageError(f"cannot write {path}: {error.strerror}", "make it writable") from error
-
-
-def _today() -> str:
-    return dt.datetime.now(dt.timezone.utc).date().isoformat()

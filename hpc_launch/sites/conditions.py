@@ -70,24 +70,19 @@ def holds(when: When | None, facts: ConditionFacts) -> bool:
     if when is None:
         return True
     counts = ("nodes", "gpus_per_node", "processes_per_node")
-    if not all(count_holds(getattr(when, key), getattr(facts, key)) for key in counts):
-        return False
-    memberships = (
+    equal = ((when.arch, facts.arch), (when.vendor, facts.vendor), (when.container, facts.runtime is not None))
+    members = (
         (when.queues, facts.queue),
         (when.node_classes, facts.node_class),
         (when.launchers, facts.launcher),
         (when.runtimes, facts.runtime),
     )
-    if any(required is not None and value not in required for required, value in memberships):
-        return False
-    if any(
-        required is not None and required != value
-        for required, value in ((when.arch, facts.arch), (when.vendor, facts.vendor))
-    ):
-        return False
-    if when.container is not None and when.container != (facts.runtime is not None):
-        return False
-    return all(version_holds(required, facts.versions.get(name)) for name, required in when.versions.items())
+    return (
+        all(count_holds(getattr(when, key), getattr(facts, key)) for key in counts)
+        and all(required is None or required == value for required, value in equal)
+        and all(required is None or value in required for required, value in members)
+        and all(version_holds(required, facts.versions.get(name)) for name, required in when.versions.items())
+    )
 
 
 def count_holds(required: str | None, value: int) -> bool:

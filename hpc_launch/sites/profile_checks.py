@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.secret_names import SECRET_NAME
-from hpc_launch.sites.prelude import ACTIONS, ACTIONS_BY_PLACE, PreludeStep, Setting
+from hpc_launch.sites.prelude import ACTIONS, ACTIONS_BY_PLACE, PreludeStep
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import LimitRow
-
-T = TypeVar("T")
-
 
 _TOKEN = re.compile(
     r"\b(hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|glpat-[\w-]{20,}|sk-[\w-]{30,})|-----BEGIN [A-Z ]*KEY"
@@ -35,9 +32,9 @@ def find_tokens(document: Document) -> Iterator[Finding]:
 
 def check_profile(profile: SiteProfile, merged: Merged) -> Iterator[Finding]:
     """HL314 to HL317: errors that the types do not reveal."""
-    for path, step in _steps(profile):
+    for path, step in _entries(profile, "prelude"):
         yield from _check_step(step, path, merged)
-    for path, setting in _settings(profile):
+    for path, setting in _entries(profile, "env"):
         yield from _check_secrets(setting.set, (*path, "set"), merged)
     for name, queue in profile.queues.items():
         yield from _check_limits(queue.limits, ("queues", name, "limits"), merged)
@@ -69,26 +66,13 @@ def _check_gpu_requests(profile: SiteProfile, name: str, merged: Merged) -> Iter
                 yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, merged.origin(*path, option).place, hint)
 
 
-def _steps(profile: SiteProfile) -> Iterator[tuple[KeyPath, PreludeStep]]:
-    yield from _enumerate((), "prelude", profile.prelude)
-    for name, node in profile.node_classes.items():
-        yield from _enumerate(("node_classes", name), "prelude", node.prelude)
-    for name, option in profile.options.items():
-        yield from _enumerate(("options", name), "prelude", option.prelude)
-
-
-def _settings(profile: SiteProfile) -> Iterator[tuple[KeyPath, Setting]]:
-    yield from _enumerate((), "env", profile.env)
-    for name, node in profile.node_classes.items():
-        yield from _enumerate(("node_classes", name), "env", node.env)
-    for name, queue in profile.queues.items():
-        yield from _enumerate(("queues", name), "env", queue.env)
-    for name, option in profile.options.items():
-        yield from _enumerate(("options", name), "env", option.env)
-
-
-def _enumerate(path: KeyPath, key: str, items: Iterable[T]) -> Iterator[tuple[KeyPath, T]]:
-    yield from (((*path, key, at), item) for at, item in enumerate(items))
+def _entries(profile: SiteProfile, key: str) -> Iterator[tuple[KeyPath, Any]]:
+    """The entries of the lists `key` of the profile, and of each class of nodes, queue and option."""
+    holders: list[tuple[KeyPath, Any]] = [((), profile)]
+    for table in ("node_classes", "queues", "options"):
+        holders += [((table, name), entry) for name, entry in getattr(profile, table).items()]
+    for path, holder in holders:
+        yield from (((*path, key, at), item) for at, item in enumerate(getattr(holder, key, ())))
 
 
 def _check_step(step: PreludeStep, path: KeyPath, merged: Merged) -> Iterator[Finding]:

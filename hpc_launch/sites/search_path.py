@@ -37,8 +37,6 @@ class Team(Struct, frozen=True):
     revision: str | None = None
     """The requested branch, tag or commit. None for a folder."""
     commit: str | None = None
-    on: str = ""
-    """Date of the pinning."""
     version: str = ""
     """hpc-launch version that pinned it."""
 
