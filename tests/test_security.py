@@ -32,7 +32,6 @@ from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import EndFacts, Evidence
 from hpc_launch.diagnose.node_health import BadNode, NodeReport
 from hpc_launch.diagnose.scan_log import scan as scan_log
-from hpc_launch.images import download
 from hpc_launch.job.type_hints import fields_of
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.plan.environment import SCRIPT_VARIABLES
@@ -1050,16 +1049,6 @@ def test_golden_scripts_are_not_written_through_a_link(link: str, team: Path, tm
     with suppress(UsageError):
         check(team / "here.yaml", update_golden=True)
     assert {path.read_text() for path in (tmp_path / "target").rglob("*.sh")} == {"mine"}
-
-
-def test_a_download_does_not_follow_a_link(tmp_path: Path) -> None:
-    """In a folder of images that a team can write to."""
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / "part").symlink_to(tmp_path / "mine")
-    assert download._received(tmp_path / "part") == 0
-    with pytest.raises(OSError, match="symbolic links"):
-        download._receive(None, tmp_path / "part", 0, None, print)
-    assert (tmp_path / "mine").read_text() == "mine"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give links away")

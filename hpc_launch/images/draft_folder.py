@@ -27,7 +27,7 @@ class DraftFolder:
 
     @property
     def part(self) -> Path:
-        """The partial download, with its source in `part.json`."""
+        """The partial download, with the server's answer in `part.HASH`."""
         return self.own / PART
 
 
@@ -71,9 +71,9 @@ def _opened(path: Path) -> int | None:
 
 
 def _clear(folder: DraftFolder) -> None:
-    """Remove what is neither the partial download nor its record."""
+    """Remove what is neither the partial download nor the answer of its server."""
     for path in list(folder.own.iterdir()):
-        if path.name not in (PART, f"{PART}.json"):
+        if path.name.partition(".")[0] != PART:
             if os.path.isdir(path) and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:

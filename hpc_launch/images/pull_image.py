@@ -135,5 +135,5 @@ def _digest_mismatch(image: Path, message: str, hint: str) -> Refused:
 
 
 def _delete_partial(folder: DraftFolder) -> None:
-    folder.part.unlink(missing_ok=True)
-    folder.part.with_name(f"{folder.part.name}.json").unlink(missing_ok=True)
+    for path in folder.own.glob(f"{folder.part.name}*"):
+        path.unlink()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,14 @@ def digest(content: bytes) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {"PATH": str(folder / "no-programs"), "HOME": str(folder), "no_proxy": "*"}
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    curl = shutil.which("curl")
+    if curl is None:
+        pytest.skip("needs curl")
+    with suppress(FileExistsError):
+        (programs / "curl").symlink_to(curl)
+    return {"PATH": str(programs), "HOME": str(folder), "no_proxy": "*"}
 
 
 @pytest.fixture
@@ -68,7 +77,7 @@ def test_a_cut_connection_goes_on_where_it_ended(pull: Pull, tmp_path: Path) -> 
         done = pull(server.url)
     assert done.returncode == 0, done.stderr
     assert server.asked == [None, "bytes=1000000-", "bytes=1500000-"]
-    assert "received 1000000 of 3000000 bytes; resuming from byte 1000000" in done.stderr
+    assert "2000000 bytes remaining to read; resuming from byte 1000000" in done.stderr
     assert (tmp_path / "small.sif").read_bytes() == CONTENT
 
 
@@ -176,7 +185,7 @@ def test_a_refusal_is_not_tried_again(pull: Pull, tmp_path: Path, status: int, t
     with serving(Server(CONTENT, status=status)) as server:
         done = pull(server.url)
     assert (done.returncode, len(server.asked)) == (1, tries)
-    assert f"HTTP {status}" in done.stderr
+    assert f"returned error: {status}" in done.stderr
     assert left(tmp_path) == []
 
 
