@@ -15,7 +15,7 @@ from hpc_launch.diagnose.word_search import Search, word_search
 LONGEST_LINE = 1 << 18
 """Bytes after which an unfinished line is scanned in pieces."""
 
-_WHOLE = 1 << 20
+_WHOLE = 1 << 19
 """Bytes at the beginning of a log that are scanned line by line."""
 _BLOCK = 1 << 20
 """Bytes after them that are searched at once: only lines with a word of a rule, and samples, are read."""
@@ -27,7 +27,7 @@ _MOST_READ = 1000
 """Maximum number of lines with a word that are read of a block: a log of nothing but errors repeats itself."""
 _MANY = 10_000
 """Lines after whose classification only a tenth as many are read of a block."""
-_MOST_COMPARED = 2000
+_MOST_COMPARED = 800
 """Maximum number of lines of a block that are compared with known forms."""
 _DULL = 50
 """So many lines of one form (digits ignored) in which no rule matched: the others are passed over."""
