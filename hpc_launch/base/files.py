@@ -171,6 +171,15 @@ def open_regular(path: str | os.PathLike[str], *, owner: int | None = None, link
         raise
 
 
+def read_tail(path: Path, size: int, *, before: int | None = None) -> tuple[bytes, int]:
+    """The last `size` bytes of a regular file, up to byte `before`, and where they begin. Raises OSError."""
+    with open_regular(path) as stream:
+        length = stream.seek(0, os.SEEK_END)
+        end = length if before is None else min(before, length)
+        begin = stream.seek(max(0, end - size))
+        return stream.read(end - begin), begin
+
+
 class FileAccess(NamedTuple):
     """Who can change a file or folder."""
 

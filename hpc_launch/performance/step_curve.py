@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.plan_record import PlanRecord, progress_patterns
-from hpc_launch.runs.status.progress_reader import first_step, integer, lines_before, newest_step, number
+from hpc_launch.runs.status.progress_reader import first_step, integer, newest_step, number, tail_lines
 
 WINDOW = 32 << 10
 """Bytes before a place of the log that are searched for a step."""
@@ -116,7 +116,7 @@ class StepCurve:
         if at not in self._steps:
             size, over = self.growth[at][1], at == len(self.growth) - 1
             try:
-                lines = lines_before(self._attempt.first_log, size, WINDOW, over=over)
+                lines = tail_lines(self._attempt.first_log, WINDOW, before=size, over=over)
             except OSError:
                 lines = []
             self._steps[at] = self._search(lines)

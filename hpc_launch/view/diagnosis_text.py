@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from hpc_launch.base.files import open_regular
 from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
@@ -52,8 +53,8 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
         "cause": diagnosis.cause or None,
         "verdict": verdict.action,
         "confidence": diagnosis.confidence,
-        "first_failure": {"node": first.node, "rank": first.rank, "time": first.time},
-        "evidence": [{"file": quote.file, "line": quote.line, "text": quote.text} for quote in diagnosis.evidence],
+        "first_failure": to_builtins(first),
+        "evidence": to_builtins(diagnosis.evidence),
         "also": [*diagnosis.also, *(f"{remark.kind}: {remark.text}; {remark.todo}" for remark in remarks)],
         "advice": verdict.reason,
     }
@@ -62,14 +63,8 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
     if report is not None:
         data["state"] = report.state
         data["remarks"] = [
-            {
-                "kind": remark.kind,
-                "node": remark.node,
-                "rank": remark.rank,
-                "text": remark.text,
-                "advice": remark.todo,
-                "evidence": [{"file": quote.file, "line": quote.line, "text": quote.text} for quote in remark.quotes],
-            }
+            {name: getattr(remark, name) for name in ("kind", "node", "rank", "text")}
+            | {"advice": remark.todo, "evidence": to_builtins(remark.quotes)}
             for remark in remarks
         ]
     return data

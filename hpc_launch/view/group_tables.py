@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from hpc_launch.job.sweep_points import SweepPoint, label, short_names
 from hpc_launch.runs.groups.pipeline_folder import StageRecord
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus, StageStatus
-from hpc_launch.runs.groups.sweep_status import PointStatus, SweepStatus
+from hpc_launch.runs.groups.sweep_status import SweepStatus
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import aligned, clean, number
-from hpc_launch.view.state_text import reason_text
+from hpc_launch.view.state_text import reason_text, step_text
 
 
 def point_rows(points: tuple[SweepPoint, ...]) -> list[list[str]]:
@@ -29,7 +30,10 @@ def sweep_lines(status: SweepStatus) -> list[str]:
     rows = point_rows(tuple(one.point for one in status.points))
     rows[0] += ["STATE", "STEP", metric, "ATTEMPTS", "JOB", "WHY"]
     for row, one in zip(rows[1:], status.points, strict=True):
-        row.extend(_columns(one, best=one is best))
+        value = "" if one.metric is None else number(one.metric) + (" *" if one is best else "")
+        step, attempts, job = _run_columns(one.status)
+        why = "" if one.status.state == "COMPLETED" else reason_text(one.status)
+        row.extend([one.status.state, step, value, attempts, job, why])
     counts = ", ".join(f"{count} {state}" for state, count in status.counts.items())
     lines = [*aligned(rows, empty=False), "", f"{clean(status.sweep.name)}: {len(status.points)} points: {counts}"]
     if best is not None and best.metric is not None:
@@ -37,27 +41,19 @@ def sweep_lines(status: SweepStatus) -> list[str]:
     return lines
 
 
-def _columns(one: PointStatus, *, best: bool) -> list[str]:
-    status = one.status
-    step = "" if status.progress.step is None else str(status.progress.step)
-    if step and status.progress.total is not None:
-        step += f"/{status.progress.total}"
-    value = "" if one.metric is None else number(one.metric) + (" *" if best else "")
-    attempts = str(len(status.attempts)) if len(status.attempts) > 1 else ""
-    why = "" if status.state == "COMPLETED" else reason_text(status)
-    return [status.state, step, value, attempts, status.job_id or "", why]
+def _run_columns(run: RunStatus) -> tuple[str, str, str]:
+    """The step of a run, the number of its attempts if there are several, and its job."""
+    return step_text(run.progress), str(len(run.attempts)) if len(run.attempts) > 1 else "", run.job_id or ""
 
 
 def pipeline_lines(status: PipelineStatus) -> list[str]:
     """The table of `status PIPELINE`: its stages, what each waits for, and the runs of those that run several times."""
     rows = [["STAGE", "AFTER", "STATE", "STEP", "ATTEMPTS", "JOB", "WHY"]]
     for one in status.stages:
-        rows.append([one.stage.name, waits_for(one.stage), one.state, *_run_columns(one), _why(one)])
+        rows.append([one.stage.name, waits_for(one.stage), one.state, *_stage_columns(one), _why(one)])
         for run in one.runs if one.stage.target is not None else ():
-            step = "" if run.progress.step is None else str(run.progress.step)
-            attempts = str(len(run.attempts)) if len(run.attempts) > 1 else ""
             why = "" if run.state == "COMPLETED" else run.reason or ""
-            rows.append([f"  {run.run.rpartition('/')[2]}", "", run.state, step, attempts, run.job_id or "", why])
+            rows.append([f"  {run.run.rpartition('/')[2]}", "", run.state, *_run_columns(run), why])
     whole = status.as_run()
     return [*aligned(rows, empty=False), "", f"{clean(status.pipeline.name)}: {whole.state}"]
 
@@ -80,14 +76,11 @@ def waits_for(stage: StageRecord) -> str:
     return ", ".join(words)
 
 
-def _run_columns(one: StageStatus) -> list[str]:
+def _stage_columns(one: StageStatus) -> tuple[str, str, str]:
     if len(one.runs) != 1 or one.stage.target is not None:
-        return ["", "", ""]
-    run = one.runs[0]
-    step = "" if run.progress.step is None else str(run.progress.step)
-    if step and run.progress.total is not None:
-        step += f"/{run.progress.total}" + (" points" if one.sweep is not None else "")
-    return [step, str(len(run.attempts)) if len(run.attempts) > 1 else "", run.job_id or ""]
+        return "", "", ""
+    step, attempts, job = _run_columns(one.runs[0])
+    return f"{step} points" if one.sweep is not None and "/" in step else step, attempts, job
 
 
 def _why(one: StageStatus) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import ago, clean, display_width, duration, hosts, number, pad
-from hpc_launch.view.state_text import elapsed, last_attempt, reason_text, startup_text
+from hpc_launch.view.state_text import elapsed, last_attempt, reason_text, startup_text, step_text
 from hpc_launch.view.terminal import STATE_COLOURS, columns, is_terminal, wants_colour, write_lines
 
 if TYPE_CHECKING:
@@ -100,14 +100,11 @@ def show(statuses: Iterable[RunStatus], stream: TextIO | None = None) -> None:
 
 def _texts(status: RunStatus, now: float) -> tuple[str, ...]:
     progress = status.progress
-    step = "" if progress.step is None else str(progress.step)
-    if step and progress.total is not None:
-        step += f"/{progress.total}"
     return (
         clean(status.run),
         status.state,
         _time(status, now),
-        step,
+        step_text(progress),
         "" if progress.loss is None else number(progress.loss),
         clean(status.job_id or ""),
         clean(status.site),

@@ -57,12 +57,19 @@ def reason_text(status: RunStatus) -> str:
     return clean(status.reason) if status.reason else ""
 
 
+def step_text(progress: Progress) -> str:
+    """`40/200`, `40`, or '' where no step is known."""
+    if progress.step is None:
+        return ""
+    return str(progress.step) + (f"/{progress.total}" if progress.total is not None else "")
+
+
 def progress_parts(status: RunStatus) -> list[str]:
     """The known ones of `step 40/200`, `loss 2.31`, and of an active run `3.2 steps/s`, `35 s left`."""
     progress = status.progress
     words: list[str] = []
     if progress.step is not None:
-        words.append(f"step {progress.step}" + (f"/{progress.total}" if progress.total is not None else ""))
+        words.append(f"step {step_text(progress)}")
     if progress.loss is not None:
         words.append(f"loss {number(progress.loss)}")
     if progress.rate and not status.final:

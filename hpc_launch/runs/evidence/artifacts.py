@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.files import open_regular, read_text, without_waiting
+from hpc_launch.base.files import open_regular, read_tail, read_text, without_waiting
 from hpc_launch.base.json_records import as_record, read_record
 from hpc_launch.diagnose.evidence import AgentNote, Hit, LogScan, NodeExit, WorkerFailure
 from hpc_launch.diagnose.hang_stacks import Frame, not_arrived, stack, stacks_in_log
@@ -208,10 +208,8 @@ def missing_ranks(attempt: AttemptFolder) -> dict[int, Frame]:
 
 
 def _last_lines(path: Path) -> Iterator[str]:
-    with suppress(OSError), open_regular(path) as stream:
-        stream.seek(0, os.SEEK_END)
-        stream.seek(max(stream.tell() - _STACK_TAIL, 0))
-        yield from stream.read(_STACK_TAIL).decode("utf-8", "replace").splitlines()
+    with suppress(OSError):
+        yield from read_tail(path, _STACK_TAIL)[0].decode("utf-8", "replace").splitlines()
 
 
 def _relative(path: Path, attempt: AttemptFolder) -> str:

@@ -5,7 +5,6 @@ training starts."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, MsgspecError, Struct
 from msgspec.json import Decoder
 
-from hpc_launch.base.files import open_regular
+from hpc_launch.base.files import open_regular, read_tail
 from hpc_launch.base.json_records import file_lines, line_record, read_record
 from hpc_launch.runs.layout import AttemptFolder
 
@@ -151,10 +150,8 @@ def log_growth(path: Path) -> tuple[list[tuple[float, int]], list[tuple[float, f
 
 def last_event(path: Path) -> WatcherEvent | None:
     """The last complete line of a node's file."""
-    with suppress(OSError), open_regular(path) as stream:
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - LAST_TAIL))
-        for line in reversed(stream.read(LAST_TAIL).splitlines()):
+    with suppress(OSError):
+        for line in reversed(read_tail(path, LAST_TAIL)[0].splitlines()):
             event = line_record(line, WatcherEvent)
             if event is not None and event.t is not None:
                 return event
@@ -170,10 +167,8 @@ def _events(lines: Iterable[bytes]) -> Iterator[WatcherEvent]:
 
 def watcher_samples(path: Path) -> Iterator[WatcherSample]:
     """The newest samples in the file of a node."""
-    with suppress(OSError), open_regular(path) as stream:
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - SAMPLE_TAIL))
-        for line in stream.read(SAMPLE_TAIL).splitlines():
+    with suppress(OSError):
+        for line in read_tail(path, SAMPLE_TAIL)[0].splitlines():
             sample = line_record(line, WatcherSample) if _SAMPLE in line else None
             if sample is not None and sample.event == "sample":
                 yield sample

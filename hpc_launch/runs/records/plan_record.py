@@ -86,6 +86,13 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
         return self.scheduler != "ssh" and (self.spares > 0 or (self.recovery is not None and self.recovery.elastic))
 
 
+_SAME = (
+    *("name", "site", "scheduler", "nodes", "spares", "processes_per_node", "gpus_per_node", "world_size", "launcher"),
+    *("time_limit_s", "signal_before_s", "requeue", "fabric", "recovery", "code", "secrets", "notify"),
+)
+"""Fields that are as in the launch plan."""
+
+
 def plan_record(
     plan: LaunchPlan,
     *,
@@ -102,27 +109,11 @@ def plan_record(
         parts = tuple(part if isinstance(part, str) else None for part in rule.folder)
         checkpoint = CheckpointRecord(dir=parts, pattern=rule.pattern, complete=rule.complete, latest=rule.latest)
     return PlanRecord(
-        name=plan.name,
-        site=plan.site,
-        scheduler=plan.scheduler,
-        nodes=plan.nodes,
-        spares=plan.spares,
-        processes_per_node=plan.processes_per_node,
-        gpus_per_node=plan.gpus_per_node,
-        world_size=plan.world_size,
-        launcher=plan.launcher,
+        **{name: getattr(plan, name) for name in _SAME},
         container=image.runtime if image is not None and not image.started_by_srun else None,
         phases=plan.watch is not None and plan.watch.phases,
-        time_limit_s=plan.time_limit_s,
-        signal_before_s=plan.signal_before_s,
-        requeue=plan.requeue,
-        fabric=plan.fabric,
         progress=ProgressRecord(**plan.progress),
         checkpoint=checkpoint,
-        recovery=plan.recovery,
-        code=plan.code,
-        secrets=plan.secrets,
-        notify=plan.notify,
         sets=sets,
         excluded=excluded,
         readmitted=readmitted,

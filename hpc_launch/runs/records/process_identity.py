@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict
 
 from msgspec import Struct
 
 from hpc_launch.base.pid_space import pid_space
+from hpc_launch.schedulers.local.processes import start_of
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def process_fields(process: Process) -> ProcessFields:
 def this_process() -> Process:
     """The current process."""
     pid = os.getpid()
-    ticks = _start_ticks(pid)
+    ticks = start_of(pid)
     # The shell of an salloc on a login node has the job's id too, and outlives it.
     job = os.environ.get("SLURM_JOB_ID", "") if "SLURMD_NODENAME" in os.environ else ""
     return Process(os.uname().nodename, pid, f"{pid_space()}:{ticks}" if ticks else "", job)
@@ -87,16 +87,5 @@ def certainly_gone(process: Process) -> bool:
         return True
     except (OSError, OverflowError):
         return False
-    now = _start_ticks(process.pid)
-    return bool(ticks) and bool(now) and now != ticks
-
-
-def _start_ticks(pid: int) -> str:
-    """When the process started, in clock ticks since boot; '' where that is not visible, `ended` for a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return ""
-    if len(fields) < 20:
-        return ""
-    return "ended" if fields[0] in "ZX" else fields[19]
+    # A process that takes our signals shows us its start, unless it is a zombie.
+    return bool(ticks) and str(start_of(process.pid)) != ticks

@@ -7,7 +7,6 @@ the time of a search. An expression that is invalid or too slow is not used agai
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
 
-from hpc_launch.base.files import open_regular
+from hpc_launch.base.files import open_regular, read_tail
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import start_events, watcher_samples
@@ -99,24 +98,16 @@ def first_step(attempt: AttemptFolder) -> int | None:
         return None
 
 
-def tail_lines(path: Path, size: int = TAIL, *, over: bool = False) -> list[str]:
-    """The lines in the last `size` bytes, newest first, each cut to MAX_LINE. Raises OSError.
+def tail_lines(path: Path, size: int = TAIL, *, before: int | None = None, over: bool = False) -> list[str]:
+    """The lines in the last `size` bytes, or those up to byte `before`, newest first, each cut to MAX_LINE.
 
     A last line without a newline may be incomplete: it is left out, unless nothing more will be written (`over`).
+    Raises OSError.
     """
-    return lines_before(path, None, size, over=over)
-
-
-def lines_before(path: Path, end: int | None, size: int = TAIL, *, over: bool = False) -> list[str]:
-    """The same up to byte `end`; None for the end of the file. Raises OSError."""
-    with open_regular(path) as stream:
-        length = stream.seek(0, os.SEEK_END)
-        length = length if end is None else min(end, length)
-        stream.seek(max(0, length - size))
-        data = stream.read(min(size, length))
+    data, begin = read_tail(path, size, before=before)
     # A carriage return ends a line as well: progress bars write no newlines.
     lines = data.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
-    if length > size:
+    if begin:
         lines = lines[1:]
     return [line[:MAX_LINE] for line in reversed(lines if over else lines[:-1]) if line][:MAX_LINES]
 
@@ -168,7 +159,7 @@ def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None
     files = dict(attempt.watcher_files())
     for sample in list(watcher_samples(files[0]))[-RATE_WINDOW:] if 0 in files else ():
         size, written = sample.log or (0, 0.0)
-        match = _newest(log, "step", lines_before(attempt.first_log, size)) if size else None
+        match = _newest(log, "step", tail_lines(attempt.first_log, before=size)) if size else None
         step = integer(match, 1) if match else None
         if step is not None:
             return written, step

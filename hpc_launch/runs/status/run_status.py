@@ -131,14 +131,8 @@ class RunStatus:
         }
         if attempts:
             result["attempts"] = [_attempt_json(attempt) for attempt in self.attempts]
-        progress = self.progress
-        result["progress"] = {
-            "step": progress.step,
-            "total": progress.total,
-            "loss": progress.loss,
-            "rate": progress.rate,
-            "eta_s": progress.eta_s,
-        }
+        names = ("step", "total", "loss", "rate", "eta_s")
+        result["progress"] = {name: getattr(self.progress, name) for name in names}
         if self.hosts:
             result["hosts"] = list(self.hosts)
         if self.successor is not None:

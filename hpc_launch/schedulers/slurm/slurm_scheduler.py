@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Submission
-from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, query_limits, run_command
+from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
 
 FIND_DAYS = 2
@@ -22,7 +22,7 @@ _OVER = re.compile(r"invalid job id|already completing or completed", re.IGNOREC
 
 
 class SlurmScheduler:
-    """Submits and queries jobs through Submitit, which is imported when needed."""
+    """Submits and queries jobs through Submitit. What `submit` does not need is imported when it is used."""
 
     def submit(self, submission: Submission) -> str:
         from hpc_launch.schedulers.slurm import submitit_executor
@@ -132,12 +132,18 @@ class SlurmScheduler:
         return dict(Counter(line.strip() for line in lines if line.strip()))
 
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
+        from hpc_launch.schedulers.slurm import query_limits
+
         return query_limits.limits(account, partition, qos)
 
     def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+        from hpc_launch.schedulers.slurm import query_limits
+
         return query_limits.array_room(account, partition, qos)
 
     def reservations(self, partition: str | None) -> Reservations:
+        from hpc_launch.schedulers.slurm import query_limits
+
         return query_limits.reservations(partition)
 
     def size(self, partition: str | None) -> int | None:
