@@ -53,6 +53,10 @@ def case(files: AttemptFiles, said: JobRecord | None = None, **more: Any) -> Att
     return AttemptView(files, SchedulerAnswer(said, NOW - 5), NOW, **more)
 
 
+KILLED = replace(FILES, end=ended(143, "TERM", ago=100))
+UNKNOWN, RUNNING = ("UNKNOWN", "UNKNOWN"), ("RUNNING", "RUNNING")
+
+
 def state_of(files: AttemptFiles, said: JobRecord | None = None, **more: Any) -> tuple[str, str]:
     """The attempt's word and the run's."""
     whole = case(files, said, **more)
@@ -96,6 +100,34 @@ def state_of(files: AttemptFiles, said: JobRecord | None = None, **more: Any) ->
         (FILES, record("COMPLETED", ended=NOW - 31), "FAILED", "FAILED"),
         (FILES, record("FAILED", source="sacct", ended=None), "UNKNOWN", "UNKNOWN"),
         (replace(FILES, end=ended()), record("RUNNING", ago=-100), "COMPLETING", "ENDING"),
+        # An end record of another job, or of another start of it.
+        (replace(FILES, end=ended(job_id="8")), record("RUNNING"), "RUNNING", "RUNNING"),
+        (replace(FILES, end=ended(restart=3)), record("RUNNING"), "RUNNING", "RUNNING"),
+        # Requeued.
+        (KILLED, record("PENDING", restarts=1, reason="BeginTime"), "REQUEUED", "PENDING"),
+        (KILLED, record("RUNNING", restarts=1), "REQUEUED", "STARTING"),
+        (KILLED, record("PENDING"), "REQUEUED", "PENDING"),
+        (KILLED, record("CANCELLED", restarts=1), "REQUEUED", "CANCELLED"),
+        (KILLED, record("COMPLETED", restarts=1), "REQUEUED", "FAILED"),
+        # An answer from before the requeue is not about this attempt.
+        (replace(FILES, job={"job_id": "7", "restart": 2}, start=None), record("NODE_FAIL", restarts=1), *UNKNOWN),
+        (replace(FILES, job={"job_id": "7", "restart": 2}, start=None), record("RUNNING", restarts=2), *RUNNING),
+        # The start record is newer than the queue.
+        (replace(FILES, output=False), record("PENDING", ago=405), "RUNNING", "STARTING"),
+        # A program that prints nothing does not start for ever.
+        (
+            replace(FILES, start={"job_id": "7", "restart": 0, "started": NOW - 700}, output=False),
+            record("RUNNING"),
+            *RUNNING,
+        ),
+        # Ids are used again when a cluster is set up again: a job of another name is another job.
+        (replace(QUEUED, intent={"job_name": "ours.abc.1"}), record("RUNNING", name="theirs"), *UNKNOWN),
+        (
+            replace(QUEUED, intent={"job_name": "ours.abc.1"}),
+            record("RUNNING", name="ours.abc.1"),
+            "RUNNING",
+            "STARTING",
+        ),
     ],
 )
 def test_the_table(files: AttemptFiles, said: JobRecord | None, attempt: str, run: str) -> None:
@@ -108,11 +140,6 @@ def test_a_step_that_failed_inside_a_success_is_told() -> None:
 
     assert status.state == "FAILED"
     assert status.reason == "step 0 ended OUT_OF_MEMORY with 0:125 although the script ended with 0"
-
-
-def test_an_end_record_of_another_job_is_none() -> None:
-    assert state_of(replace(FILES, end=ended(job_id="8")), record("RUNNING")) == ("RUNNING", "RUNNING")
-    assert state_of(replace(FILES, end=ended(restart=3)), record("RUNNING")) == ("RUNNING", "RUNNING")
 
 
 def test_the_claim_says_whose_the_attempt_is() -> None:
@@ -155,44 +182,11 @@ def test_a_cancel_on_record_names_who() -> None:
     assert state_of(replace(changed, end=ended(1))) == ("CANCELLED", "CANCELLED")
 
 
-def test_requeued_and_waiting() -> None:
-    changed = replace(FILES, end=ended(143, "TERM", ago=100))
-
-    assert state_of(changed, record("PENDING", restarts=1, reason="BeginTime")) == ("REQUEUED", "PENDING")
-    assert state_of(changed, record("RUNNING", restarts=1)) == ("REQUEUED", "STARTING")
-    assert state_of(changed, record("PENDING")) == ("REQUEUED", "PENDING")
-    assert state_of(changed, record("CANCELLED", restarts=1)) == ("REQUEUED", "CANCELLED")
-    assert state_of(changed, record("COMPLETED", restarts=1)) == ("REQUEUED", "FAILED")
-
-
 def test_a_later_attempt_of_the_same_job_ends_the_earlier() -> None:
     preempted = {"job_id": "7", "state": "PREEMPTED", "source": "sacct", "as_of": NOW, "ended": NOW}
 
     assert observe(case(FILES, record("RUNNING"), superseded=True)).state == "REQUEUED"
     assert observe(case(replace(FILES, final=preempted), record("RUNNING"), superseded=True)).state == "PREEMPTED"
-
-
-def test_an_answer_from_before_the_requeue_is_not_about_this_attempt() -> None:
-    changed = replace(FILES, job={"job_id": "7", "restart": 2}, start=None)
-
-    assert observe(case(changed, record("NODE_FAIL", restarts=1))).state == "UNKNOWN"
-    assert observe(case(changed, record("RUNNING", restarts=2))).state == "RUNNING"
-
-
-def test_the_start_record_is_newer_than_the_queue() -> None:
-    assert state_of(replace(FILES, output=False), record("PENDING", ago=405)) == ("RUNNING", "STARTING")
-
-
-def test_a_program_that_says_nothing_is_not_starting_for_ever() -> None:
-    start = {"job_id": "7", "restart": 0, "started": NOW - 700, "nodes": "n[1-3]"}
-    assert state_of(replace(FILES, start=start, output=False), record("RUNNING")) == ("RUNNING", "RUNNING")
-
-
-def test_a_job_of_another_name_is_another_job() -> None:
-    """Ids are used again when a cluster is set up anew."""
-    changed = replace(QUEUED, intent={"job_name": "ours.abc.1"})
-    assert state_of(changed, record("RUNNING", name="theirs"))[0] == "UNKNOWN"
-    assert state_of(changed, record("RUNNING", name="ours.abc.1"))[0] == "RUNNING"
 
 
 def test_a_reason_that_never_passes_is_stuck() -> None:
