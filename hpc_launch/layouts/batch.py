@@ -40,14 +40,7 @@ def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Bat
             micro = steps = 1
         else:
             message = "gradient accumulation alone does not determine the batch size"
-            return None, [
-                Finding(
-                    FindingCode.INCONSISTENT_BATCH,
-                    message,
-                    places.accumulation,
-                    "set the micro batch or the global batch",
-                )
-            ]
+            return _refused(message, places.accumulation, "set the micro batch or the global batch")
     if train is None:
         steps = 1 if steps is None else steps
         return Batch(None if replicas is None else (micro or 1) * steps * replicas, micro, steps), []
@@ -63,7 +56,7 @@ def _without_replicas(
 ) -> tuple[Batch | None, list[Finding]]:
     known = (micro or 1) * (steps or 1)
     if train % known:
-        return None, [_uneven(train, f"micro batch × accumulation = {known}", train // known * known, known, places)]
+        return _uneven(train, f"micro batch × accumulation = {known}", known, places)
     return Batch(train, micro, steps), []
 
 
@@ -75,20 +68,20 @@ def _divided(
         if train == known:
             return Batch(train, micro, steps), []
         message = f"the global batch is {train}, but {micro} × {steps} × {replicas} replicas = {known}"
-        return None, [
-            Finding(
-                FindingCode.INCONSISTENT_BATCH, message, places.train, f"set it to {known}, or remove one of the three"
-            )
-        ]
+        return _refused(message, places.train, f"set it to {known}, or remove one of the three")
     if train % known or train < known:
         factors = [f"micro batch {micro}" if micro else "", f"accumulation {steps}" if steps and steps > 1 else ""]
         product = " × ".join([factor for factor in factors if factor] + [f"{replicas} replicas"])
-        return None, [_uneven(train, f"{product} = {known}", train // known * known, known, places)]
+        return _uneven(train, f"{product} = {known}", known, places)
     rest = train // known
     return Batch(train, micro or rest, steps or rest), []
 
 
-def _uneven(train: int, by: str, below: int, known: int, places: BatchPlaces) -> Finding:
+def _uneven(train: int, by: str, known: int, places: BatchPlaces) -> tuple[None, list[Finding]]:
+    below = train // known * known
     near = [str(number) for number in (below, below + known) if number > 0]
-    message = f"the global batch {train} is not divisible by {by}"
-    return Finding(FindingCode.INCONSISTENT_BATCH, message, places.train, f"use {' or '.join(near)}")
+    return _refused(f"the global batch {train} is not divisible by {by}", places.train, f"use {' or '.join(near)}")
+
+
+def _refused(message: str, place: Place, hint: str) -> tuple[None, list[Finding]]:
+    return None, [Finding(FindingCode.INCONSISTENT_BATCH, message, place, hint)]

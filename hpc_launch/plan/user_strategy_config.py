@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -57,8 +58,7 @@ def check_user_config(filler: ValueFiller, user_config: UserStrategyConfig, worl
         replicas = world_size // (job.parallel.model_parallel if job.parallel else 1)
         hugging_face = strategy.reader in {"trainer", "accelerate"}
         filler.findings.extend(deepspeed_check.check(file, replicas=max(replicas, 1), hugging_face=hugging_face))
-        filler.findings.extend(_stage(file, strategy.zero_stage))
-        filler.findings.extend(_formats(file, job.precision))
+        filler.findings.extend(_deepspeed(file, strategy.zero_stage, job.precision))
     elif strategy.reader in {"trainer", "accelerate"}:
         reader: Any = strategy.reader
         filler.findings.extend(fsdp_check.check(file, reader=reader))
@@ -80,61 +80,40 @@ def _of_another_kind(file: ConfigFile, strategy: Strategy) -> Finding | None:
     marks = sorted(file.data.keys() & (_FSDP_MARKS if is_zero else _ZERO_MARKS))
     if not marks:
         return None
-    message = f"this is a configuration for {'FSDP' if is_zero else 'DeepSpeed'}"
+    kind = "FSDP" if is_zero else "DeepSpeed"
+    message = f"this is a configuration for {kind}, but the job's strategy is `{strategy.name}`"
     hint = "name the matching file, or change `strategy.name`"
-    return Finding(
-        FindingCode.CONFIG_CONTRADICTS_JOB,
-        f"{message}, but the job's strategy is `{strategy.name}`",
-        file.place(marks[0]),
-        hint,
-    )
+    return file.finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, (marks[0],), hint)
 
 
-def _stage(file: ConfigFile, stage: int) -> list[Finding]:
+def _deepspeed(file: ConfigFile, stage: int, asked: str | None) -> Iterator[Finding]:
+    """The stage, and the precision, if the job sets one: DeepSpeed uses those in its file."""
     zero = file.data.get("zero_optimization")
     written = zero.get("stage", 0) if isinstance(zero, dict) else 0
-    if written == stage:
-        return []
-    message = f"the file sets ZeRO stage {written}, but the job's strategy is `zero{stage}`"
-    place = file.place("zero_optimization", "stage")
-    return [
-        Finding(
-            FindingCode.CONFIG_CONTRADICTS_JOB,
-            message,
-            place,
-            f"write `stage: {stage}` under `zero_optimization`, or change the job",
-        )
-    ]
-
-
-def _formats(file: ConfigFile, asked: str | None) -> list[Finding]:
-    """The precision, if the job sets one: DeepSpeed uses the one in its file."""
-    found = []
+    if written != stage:
+        message = f"the file sets ZeRO stage {written}, but the job's strategy is `zero{stage}`"
+        hint = f"write `stage: {stage}` under `zero_optimization`, or change the job"
+        yield file.finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, ("zero_optimization", "stage"), hint)
     for name in ("bf16", "fp16") if asked is not None else ():
         block = file.data.get(name)
         written = block.get("enabled", False) if isinstance(block, dict) else False
         if written != "auto" and bool(written) != (asked == name):
             message = f"`{name}` is {'on' if written else 'off'} here, but the job's precision is {asked}"
             hint = f"set `{name}: {{enabled: {str(asked == name).lower()}}}`, or change `precision`"
-            found.append(Finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, file.place(name, "enabled"), hint))
-    return found
+            yield file.finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, (name, "enabled"), hint)
 
 
-def _accelerate(file: ConfigFile, asked: str | None, world_size: int, nodes: int) -> list[Finding]:
-    found = []
+def _accelerate(file: ConfigFile, asked: str | None, world_size: int, nodes: int) -> Iterator[Finding]:
     written = precision(file.data.get("mixed_precision"))
     if asked is not None and written != precision(asked):
         message = f"`mixed_precision` is {written} here, and the job's precision is {asked}"
-        found.append(
-            Finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, file.place("mixed_precision"), "make the two agree")
-        )
+        yield file.finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, ("mixed_precision",), "make the two agree")
     kind = file.data.get("distributed_type")
     if kind not in (None, "FSDP"):
         message, hint = f"this file is for {kind}, and the job's strategy is `fsdp`", "write `distributed_type: FSDP`"
-        found.append(Finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, file.place("distributed_type"), hint))
+        yield file.finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, ("distributed_type",), hint)
     for key, here in (("num_processes", world_size), ("num_machines", nodes)):
         if file.data.get(key, here) != here:
             message = f"`{key}: {file.data[key]}` does not count: the job has {here}"
             hint = "the job's own launcher starts the processes"
-            found.append(Finding(FindingCode.PROCESS_COUNT_IGNORED, message, file.place(key), hint, "warning"))
-    return found
+            yield file.finding(FindingCode.PROCESS_COUNT_IGNORED, message, (key,), hint, "warning")

@@ -15,7 +15,7 @@ import yaml
 from msgspec import Struct
 
 from hpc_launch.base.files import open_regular
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.reader_messages import nearest
@@ -48,6 +48,12 @@ class ConfigFile(Struct, frozen=True):
             if path[:end] in self.places:
                 return self.places[path[:end]]
         return Place(self.name)
+
+    def finding(
+        self, code: FindingCode, message: str, path: KeyPath, hint: str | None, severity: Severity = "error"
+    ) -> Finding:
+        """A finding at a key."""
+        return Finding(code, message, self.place(*path), hint, severity)
 
 
 class _DuplicateKey(ValueError):

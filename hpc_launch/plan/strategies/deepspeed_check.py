@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
@@ -62,12 +62,14 @@ def check(
     `hugging_face`: whether the Trainer or Accelerate fills in `auto`; None: unknown, so `auto` is a warning.
     `keys`: what the installed release reads; without it, unknown keys are not reported.
     """
-    findings = list(check_kinds(file, _kinds(), auto=True))
-    findings += _names(file, keys or LibraryKeys({}))
-    findings += check_values(file)
-    findings += _auto(file, hugging_face)
-    findings += _batch(file, replicas)
-    findings += _defaults(file)
+    findings = [
+        *check_kinds(file, _kinds(), auto=True),
+        *_names(file, keys or LibraryKeys({})),
+        *_values(file),
+        *_auto(file, hugging_face),
+        *_batch(file, replicas),
+        *_defaults(file),
+    ]
     return sorted(findings, key=lambda found: (found.place and found.place.line) or 0)
 
 
@@ -86,10 +88,10 @@ def _names(file: ConfigFile, keys: LibraryKeys) -> Iterator[Finding]:
     deprecated = {_path(name): new for name, new in ({**keys.deprecated} | _DEPRECATED).items()}
     for path in file.find(removed.keys() - read):
         message = f"`{path[-1]}` was removed from {_title(path[:-1])}"
-        yield Finding(FindingCode.REMOVED_CONFIG_KEY, message, file.place(*path), removed[path])
+        yield file.finding(FindingCode.REMOVED_CONFIG_KEY, message, path, removed[path])
     for path in file.find(deprecated):
         message, hint = f"`{path[-1]}` is deprecated in {_title(path[:-1])}", f"use `{deprecated[path]}`"
-        yield Finding(FindingCode.DEPRECATED_CONFIG_KEY, message, file.place(*path), hint, "warning")
+        yield file.finding(FindingCode.DEPRECATED_CONFIG_KEY, message, path, hint, "warning")
     for mapping, known in keys.mappings.items():
         path = _path(mapping)
         old = tuple(str(name[-1]) for name in (*removed, *deprecated) if name[:-1] == path)
@@ -105,69 +107,54 @@ def _title(mapping: KeyPath) -> str:
     return f"`{mapping[-1]}`" if mapping else "the DeepSpeed configuration"
 
 
-def check_values(file: ConfigFile) -> list[Finding]:
+def _values(file: ConfigFile) -> Iterator[Finding]:
     """Rules between values that DeepSpeed's own classes check late or not at all."""
-    data = file.data
-    findings = []
-    zero = _mapping(data, _ZERO)
+    zero = _mapping(file.data, _ZERO)
     stage = zero.get("stage", 0)
     if not isinstance(stage, int) or isinstance(stage, bool) or not 0 <= stage <= 3:
-        return [
-            Finding(
-                FindingCode.INVALID_CONFIG_VALUE,
-                f"invalid ZeRO stage {stage}",
-                file.place(_ZERO, "stage"),
-                "use 0, 1, 2 or 3",
-            )
-        ]
-    if _mapping(data, "fp16").get("enabled") is True and _mapping(data, "bf16").get("enabled") is True:
-        message = "fp16 and bf16 are both enabled"
-        findings.append(Finding(FindingCode.TWO_PRECISIONS, message, file.place("bf16", "enabled"), "disable one"))
-    for key in ("offload_optimizer", "offload_param"):
-        findings += _offload(file, key, _mapping(zero, key), stage)
-    scheduler = _mapping(data, "scheduler")
-    warmup = _mapping(scheduler, "params").get("warmup_num_steps")
-    if isinstance(warmup, int) and warmup <= 0:
-        place = file.place("scheduler", "params", "warmup_num_steps")
-        message = "`warmup_num_steps` must be at least 1 since DeepSpeed 0.19.6"
-        findings.append(Finding(FindingCode.INVALID_SCHEDULE, message, place, "use 1 for almost no warmup"))
-    return findings
-
-
-def _offload(file: ConfigFile, key: str, offload: Mapping[str, Any], stage: int) -> list[Finding]:
-    device = offload.get("device", "none")
-    place = file.place(_ZERO, key, "device") if offload else file.place(_ZERO, key)
-    findings = []
-    if device not in ("none", "cpu", "nvme", None):
-        findings.append(
-            Finding(FindingCode.INVALID_CONFIG_VALUE, f"invalid device {device!r}", place, "use none, cpu or nvme")
+        message, hint = f"invalid ZeRO stage {stage}", "use 0, 1, 2 or 3"
+        yield file.finding(FindingCode.INVALID_CONFIG_VALUE, message, (_ZERO, "stage"), hint)
+        return
+    if _mapping(file.data, "fp16").get("enabled") is True and _mapping(file.data, "bf16").get("enabled") is True:
+        yield file.finding(
+            FindingCode.TWO_PRECISIONS, "fp16 and bf16 are both enabled", ("bf16", "enabled"), "disable one"
         )
-    elif device in ("none", None):
-        return []
+    for key in ("offload_optimizer", "offload_param"):
+        yield from _offload(file, key, _mapping(zero, key), stage)
+    path = ("scheduler", "params", "warmup_num_steps")
+    warmup = file.get(path)
+    if isinstance(warmup, int) and warmup <= 0:
+        message = "`warmup_num_steps` must be at least 1 since DeepSpeed 0.19.6"
+        yield file.finding(FindingCode.INVALID_SCHEDULE, message, path, "use 1 for almost no warmup")
+
+
+def _offload(file: ConfigFile, key: str, offload: Mapping[str, Any], stage: int) -> Iterator[Finding]:
+    device = offload.get("device", "none")
+    path = (_ZERO, key, "device") if offload else (_ZERO, key)
+    if device in ("none", None):
+        return
+    if device not in ("cpu", "nvme"):
+        message = f"invalid device {device!r}"
+        yield file.finding(FindingCode.INVALID_CONFIG_VALUE, message, path, "use none, cpu or nvme")
     elif key == "offload_param" and stage < 3:
         message = f"DeepSpeed silently ignores `offload_param` at stage {stage}"
-        findings.append(Finding(FindingCode.PARAM_OFFLOAD_NEEDS_STAGE_3, message, place, "use stage 3, or remove it"))
+        yield file.finding(FindingCode.PARAM_OFFLOAD_NEEDS_STAGE_3, message, path, "use stage 3, or remove it")
     elif key == "offload_optimizer" and (stage == 0 or (device == "nvme" and stage < 3)):
         what = "does nothing" if stage == 0 else "uses CPU memory, not NVMe,"
         message = f"`offload_optimizer` {what} at stage {stage}"
-        findings.append(Finding(FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE, message, place, "use a higher stage"))
+        yield file.finding(FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE, message, path, "use a higher stage")
     if device == "nvme" and not offload.get("nvme_path"):
         message = f"`{key}` has no NVMe path; DeepSpeed would fail at its first write"
-        findings.append(Finding(FindingCode.NVME_PATH_MISMATCH, message, place, "add `nvme_path`"))
-    return findings
+        yield file.finding(FindingCode.NVME_PATH_MISMATCH, message, path, "add `nvme_path`")
 
 
-def _auto(file: ConfigFile, hugging_face: bool | None) -> list[Finding]:
-    if hugging_face:
-        return []
-    message = "only Hugging Face fills in `auto`"
+def _auto(file: ConfigFile, hugging_face: bool | None) -> Iterator[Finding]:
     hint = "use it with the Trainer or Accelerate, or write the value"
-    severity = "error" if hugging_face is False else "warning"
-    return [
-        Finding(FindingCode.AUTO_NOT_FILLED_IN, f"`{key}`: {message}", file.place(key), hint, severity)  # type: ignore[arg-type]
-        for key, value in file.data.items()
-        if value == "auto"
-    ]
+    severity: Severity = "error" if hugging_face is False else "warning"
+    for key, value in file.data.items():
+        if value == "auto" and not hugging_face:
+            message = f"`{key}`: only Hugging Face fills in `auto`"
+            yield file.finding(FindingCode.AUTO_NOT_FILLED_IN, message, (key,), hint, severity)
 
 
 def _batch(file: ConfigFile, replicas: int | None) -> list[Finding]:
@@ -176,22 +163,19 @@ def _batch(file: ConfigFile, replicas: int | None) -> list[Finding]:
         return []
     if not any(isinstance(value, int) for value in values):
         message = "neither the global batch size nor the micro batch size is set"
-        hint = "add `train_micro_batch_size_per_gpu`"
-        return [Finding(FindingCode.INCONSISTENT_BATCH, message, file.place(), hint)]
-    findings = []
-    for key, value in zip(_SIZES, values, strict=True):
-        if isinstance(value, int) and value < 1:
-            findings.append(
-                Finding(FindingCode.INCONSISTENT_BATCH, f"`{key}` is {value}", file.place(key), "use 1 or more")
-            )
+        return [file.finding(FindingCode.INCONSISTENT_BATCH, message, (), "add `train_micro_batch_size_per_gpu`")]
+    findings = [
+        file.finding(FindingCode.INCONSISTENT_BATCH, f"`{key}` is {value}", (key,), "use 1 or more")
+        for key, value in zip(_SIZES, values, strict=True)
+        if isinstance(value, int) and value < 1
+    ]
     if findings or not all(value is None or isinstance(value, int) for value in values):
         return findings
     return settle(Batch(*values), replicas, BatchPlaces(*(file.place(key) for key in _SIZES)))[1]
 
 
-def _defaults(file: ConfigFile) -> list[Finding]:
+def _defaults(file: ConfigFile) -> Iterator[Finding]:
     """Warn where the file relies on a default that changed between releases."""
-    findings = []
     for name, change in _CHANGED_DEFAULTS.items():
         path = _path(name)
         holder: Any = file.get(path[:-1])
@@ -202,10 +186,7 @@ def _defaults(file: ConfigFile) -> list[Finding]:
         if (inside and not holder) or off or path[-1] in holder:
             continue
         message = f"`{name}` is not set, and its default changed: {change}"
-        findings.append(
-            Finding(FindingCode.CHANGED_DEFAULT, message, file.place(*path), "set it explicitly", "warning")
-        )
-    return findings
+        yield file.finding(FindingCode.CHANGED_DEFAULT, message, path, "set it explicitly", "warning")
 
 
 def _mapping(data: Any, key: str) -> Mapping[str, Any]:

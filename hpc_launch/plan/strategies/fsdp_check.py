@@ -69,19 +69,17 @@ def check(file: ConfigFile, *, reader: Reader | None = None, keys: LibraryKeys |
         if keys is not None:
             title = "the Accelerate configuration"
             findings += check_names(file, (), keys.mappings[""], title, "Accelerate refuses the whole file")
+        wrong = FindingCode.INVALID_CONFIG_VALUE
         if "distributed_type" not in file.data:
             message = "`distributed_type` is missing; Accelerate refuses the file"
-            findings.append(
-                Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place(), "add `distributed_type: FSDP`")
-            )
+            findings.append(file.finding(wrong, message, (), "add `distributed_type: FSDP`"))
         if not isinstance(file.data.get("fsdp_config"), dict):
-            message, hint = "the mapping `fsdp_config` is missing", "put the FSDP keys under it"
-            findings.append(Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place("fsdp_config"), hint))
-            return findings
+            message = "the mapping `fsdp_config` is missing"
+            return [*findings, file.finding(wrong, message, path, "put the FSDP keys under it")]
         precision = file.data.get("mixed_precision")
         if precision not in (None, "no", "fp16", "bf16", "fp8", False):
             message, hint = f"invalid mixed precision `{precision}`", "use bf16, fp16, fp8 or 'no'"
-            findings.append(Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place("mixed_precision"), hint))
+            findings.append(file.finding(wrong, message, ("mixed_precision",), hint))
     findings += _FsdpMapping(file, path, reader, keys).findings
     return sorted(findings, key=lambda found: (found.place and found.place.line) or 0)
 
