@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import statistics
 import sys
 import time
@@ -42,7 +43,7 @@ def times(user: SshUser, rounds: int) -> tuple[list[float], list[float]]:
     """Seconds of hpc-launch and of pdsh to start a script that ends at once on all hosts."""
     cluster, folder = user.cluster, user.home / "attempt"
     cluster.run(["mkdir", "-p", str(folder / "logs")], check=True)
-    cluster.run(["cp", str(archive()), str(folder)], check=True)
+    shutil.copy(archive(), folder)
     cluster.write(folder / "node.sh", "true\n")
     ours = [sys.executable, "-I", str(folder / "agent.pyz"), "fan_out", str(folder), *cluster.nodes]
     hosts = f"n[1-{len(cluster.nodes)}]"

@@ -421,7 +421,7 @@ BAD = {
     "HL489": Bad(TINY + "launcher: srun\nprocesses_per_node: 8\n", site=MINI + "launch: {gpus_per_task: true}\n"),
     "HL510": Bad(TINY + "checkpoint: {format: huggingface}\n"),
     "HL511": Bad(TINY + "checkpoint: {dir: '${attempt.dir}/c', pattern: x}\n"),
-    "HL512": Bad(TINY + "checkpoint: {dir: c, pattern: 'step-(\\w+)'}\n"),
+    "HL512": Bad(TINY + "checkpoint: {dir: c, pattern: 'step/(\\d+)'}\n"),
     "HL514": Bad(TINY + "nodes: 2\ncheckpoint: {dir: out, pattern: 'step-(\\d+)'}\n", site=APART),
     "HL670": Bad(TINY + "strategy: {name: ddp, offload_optimizer: cpu}\n"),
     "HL671": Bad(TINY + "strategy: fsdp\nargs: {fsdp_config: '${strategy.config}'}\n"),

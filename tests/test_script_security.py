@@ -247,7 +247,7 @@ def test_a_checkpoint_from_before_1970_is_skipped(tmp_path: Path) -> None:
     for name, when in (("old", -(10**7)), ("new", 1000)):
         (tmp_path / f"{name}.pt").write_text("x")
         os.utime(tmp_path / f"{name}.pt", (when, when))
-    given = f"job_checkpoints() {{ checkpoints={tmp_path}; }}\njob_checkpoint_names='^(.*[.]pt)$'"
+    given = f"job_checkpoints() {{ checkpoints={tmp_path}; }}\njob_checkpoint=('.*[.]pt') job_runtime={archive()}"
     done = bash(f"{given}\n{part('resume')}\necho found $checkpoint")
     assert done.stdout.endswith(f"found {tmp_path}/new.pt\n"), done.stderr
     assert done.stderr == ""

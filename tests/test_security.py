@@ -20,6 +20,7 @@ import pytest
 from jinja2 import Environment
 from msgspec.structs import replace
 
+from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular, write_output
 from hpc_launch.base.findings import Finding
@@ -41,7 +42,6 @@ from hpc_launch.prepare.attempts import attempt_options, first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import left_alone
 from hpc_launch.runs import checkpoint_files
-from hpc_launch.runs.checkpoint_files import CheckpointFound
 from hpc_launch.runs.evidence.collect_evidence import rulebook
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
@@ -605,7 +605,7 @@ def test_the_name_of_a_checkpoint_cannot_stop_a_command(tmp_path: Path) -> None:
     (tmp_path / ("a" * 250)).touch()
     (tmp_path / os.fsdecode(b"a\xff")).touch()
     (tmp_path / "latest").write_text("a" * 250)
-    rule = checkpoint_files.CheckpointRule(tmp_path, compiled(".{0,200}a" * 7 + "b"), latest="latest")
+    rule = CheckpointRule(tmp_path, compiled(".{0,200}a" * 7 + "b"), latest="latest")
     begun = time.process_time()
     assert checkpoint_files.newest_first(rule) == []
     assert not checkpoint_files.is_complete(rule, CheckpointFound(tmp_path / "x", None, 0))

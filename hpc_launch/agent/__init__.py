@@ -7,10 +7,14 @@ import os
 from typing import List
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
+"""First words of a program for `python -c`: anybody may have put a module into the current folder."""
+_START = "sys.path.append(%r); from hpc_launch.agent.__main__ import main; main()"
 
 
 def program(name: str, *, isolated: bool = True) -> List[str]:
     """The arguments of Python that start another program of the agent."""
-    if not os.path.isfile(_ROOT):
-        return ["-m", "hpc_launch.agent", name]
-    return [*(["-I"] if isolated else []), _ROOT, name]
+    options = ["-I"] if isolated else []
+    if os.path.isfile(_ROOT):
+        return [*options, _ROOT, name]
+    return [*options, "-c", WITHOUT_CURRENT_FOLDER + _START % _ROOT, name]

@@ -11,7 +11,8 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from hpc_launch.agent.check_host import WITHOUT_CURRENT_FOLDER, Result, answer, result, text_of, unknown
+from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
+from hpc_launch.agent.check_host import Result, answer, result, text_of, unknown
 
 Ask = Callable[[List[str], float], Tuple[int, str]]
 SMI_S = 30.0

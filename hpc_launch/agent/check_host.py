@@ -13,6 +13,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
 from hpc_launch.agent.file_system import LOCAL, file_system
 
 CHECK_S = 4.0
@@ -207,8 +208,6 @@ def host_name(master: str, first: bool) -> Result:
     return result(True, "%s is %s" % (master, ", ".join(found)))
 
 
-WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
-"""First words of a program for `python -c`: anybody may have put a module into the current folder."""
 SOFTWARE = (
     WITHOUT_CURRENT_FOLDER
     + """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ def render_command(
 
     try:
         write_output(output, script)
-        if not standalone and output.is_file():
+        if not standalone and os.path.isfile(output):
             write_output(output.with_name(RUNTIME), runtime())
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error

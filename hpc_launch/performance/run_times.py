@@ -11,7 +11,8 @@ from itertools import islice
 
 from hpc_launch.performance.step_curve import StepCurve
 from hpc_launch.performance.time_account import AttemptTimes, TimeAccount, time_account
-from hpc_launch.runs.checkpoint_files import newest_first, rule_of
+from hpc_launch.agent.checkpoints import newest_first
+from hpc_launch.runs.checkpoint_files import rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import (

@@ -32,9 +32,6 @@ FORMATS = {
     "deepspeed": Format(r"global_step(\d+)", (), "latest"),
 }
 
-_OUTSIDE_ERE = re.compile(r"\(\?|[*+?}][?+]|\\[a-ce-zA-Z0-9]|[^\x20-\x7e]")
-"""Syntax of Python's regular expressions that bash (POSIX extended) lacks; `\\d` is replaced for it."""
-
 
 def continuation(filler: ValueFiller) -> Continuation:
     """How the job is warned and continues, with a finding for each setting that cannot be used."""
@@ -62,7 +59,7 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
         filler.fault(FindingCode.CHECKPOINTS_NOT_LOCATED, message, ("checkpoint", "dir"), hint)
         return None
     folder = _folder(filler, asked.dir)
-    bash = _bash_pattern(filler, pattern)
+    usable = _is_pattern(filler, pattern)
     complete = tuple(filler.static(name, ("checkpoint", "complete", at)) for at, name in enumerate(asked.complete))
     latest = filler.static(asked.latest, ("checkpoint", "latest")) if asked.latest else None
     for name, path in [*((name, ("checkpoint", "complete")) for name in complete), (latest, ("checkpoint", "latest"))]:
@@ -72,13 +69,11 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
             )
             hint = "write a relative path such as `trainer_state.json`"
             filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
-    if folder is None or bash is None:
+    if folder is None or not usable:
         return None
     return CheckpointPlan(
         folder=folder,
         pattern=pattern,
-        bash_pattern=bash,
-        steps=re.compile(pattern).groups > 0,
         complete=complete or (known.complete if known else ()),
         latest=latest or (known.latest if known else None),
         followed=asked.follow,
@@ -111,7 +106,7 @@ def _folder(filler: ValueFiller, asked: str) -> Text | None:
     return text or None
 
 
-def _bash_pattern(filler: ValueFiller, pattern: str) -> str | None:
+def _is_pattern(filler: ValueFiller, pattern: str) -> bool:
     path = ("checkpoint", "pattern")
     hint = r"such as 'step-(\d+)'"
     try:
@@ -119,16 +114,13 @@ def _bash_pattern(filler: ValueFiller, pattern: str) -> str | None:
     except re.error as error:
         message = f"`{pattern}` is not a valid regular expression: {error}"
         filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
-        return None
+        return False
     if groups > 1:
         message = f"`{pattern}` has {groups} groups; at most one, for the step, is allowed"
         filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
-        return None
-    odd = _OUTSIDE_ERE.search(pattern)
-    if odd or "/" in pattern:
-        found = odd[0] if odd else "/"
-        message = f"bash, which searches for checkpoints inside the job, does not support `{found}` in `{pattern}`"
-        hint = f"use letters, `.`, `*`, `+`, `[…]` and `\\d`, {hint}"
+        return False
+    if "/" in pattern:
+        message = f"`{pattern}` has a `/`; it is compared with the names in the folder"
         filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
-        return None
-    return pattern.replace(r"\d", "[0-9]")
+        return False
+    return True

@@ -123,10 +123,6 @@ class CheckpointPlan(Struct, frozen=True):
 
     folder: Text
     pattern: str
-    bash_pattern: str
-    """The same as a POSIX extended regular expression."""
-    steps: bool
-    """Whether the pattern has a group for the step."""
     complete: tuple[str, ...]
     latest: str | None
     followed: bool = False

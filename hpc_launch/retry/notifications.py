@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from hpc_launch.agent import program
 from hpc_launch.agent.notify_event import KEPT_S, due, events, point_over, record_event
 from hpc_launch.base.errors import UserError
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -33,7 +34,7 @@ from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 WAIT_S = 15.0
 """How long a process that ends anyway waits for the messages. Each has 10 s."""
-_NOTIFY = (sys.executable, "-m", "hpc_launch.agent", "notify")
+_NOTIFY = (sys.executable, *program("notify"))
 
 
 def tell_end(run: RunFolder, status: RunStatus) -> RunFolder | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ def start(user: SshUser, program: str, *hosts: str) -> subprocess.Popen[str]:
     """Start the agent on n1 with a program for each host."""
     logs, hooks = user.home / "attempt" / "logs", user.home / "hooks"
     user.cluster.run(["mkdir", "-p", str(logs), str(hooks)], check=True)
-    user.cluster.run(["cp", str(archive()), str(hooks)], check=True)
+    shutil.copy(archive(), hooks)
     text = NODE.format(folder=logs.parent, hooks=hooks, program=program)
     user.cluster.write(logs.parent / "node.sh", text)
     command = [sys.executable, "-I", str(hooks / "agent.pyz"), "fan_out", str(logs.parent), *hosts]

@@ -138,7 +138,7 @@ def claim_number(run: RunFolder, number: int) -> AttemptFolder:
 def write_programs(run: RunFolder) -> None:
     """Write what scripts of this release run, unless the run has it. Raises OSError."""
     path = run.hooks / RUNTIME
-    if not path.exists() or path.read_text("utf-8") != runtime():
+    if not os.path.exists(path) or path.read_text("utf-8") != runtime():
         write_atomic(run.hooks / ARCHIVE, agent_archive(), sync=False)
         write_atomic(path, runtime(), sync=False)
 

@@ -98,12 +98,7 @@ job_image_variables=(
     TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
 )
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"/ckpt; }
-job_checkpoint_names='^(global_step([0-9]+))$' job_checkpoint_steps=yes
-job_checkpoint_latest=latest
-job_checkpoint_has_files() { # CHECKPOINT
-    has_content "$1"/mp_rank_*.pt &&
-    has_content "$1"/'it'\''s here'
-}
+job_checkpoint=('global_step(\d+)' --latest=latest --complete='mp_rank_*.pt' --complete='it'\''s here')
 job_parts=(
     messages job_slurm in_place attempt requeue continue_here claim records signals variables resume environment
     image_variables rendezvous_slurm address_of_interface rendezvous node_check_image node_check guard watch

@@ -43,8 +43,7 @@ job_workdir=/home/alice/project
 job_nodes=1 job_warn='TERM' job_node_rank=HPC_LAUNCH_NODE
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_checkpoints() { checkpoints=/home/alice/out; }
-job_checkpoint_names='^(last\.pt)$'
-job_checkpoint_latest=latest
+job_checkpoint=('last\.pt' --latest=latest)
 job_parts=(
     messages job_local in_place attempt claim records signals variables resume environment rendezvous guard watch node
     end_together step_local exit

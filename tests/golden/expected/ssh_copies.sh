@@ -51,7 +51,7 @@ job_check=(--gpus=8 --gpu-vendor=nvidia '--writable=${HPC_LAUNCH_RUN_DIR}/it'\''
 job_hosts=(gpu1 gpu2) job_lease=yes job_addresses=(10.0.0.1 10.0.0.2) job_interfaces=(ens1f0 ens1f0)
 job_copies=(--copy-workdir=104857600 '--exclude=data *' '--exclude=*.bin' --) job_own_checkpoints=yes job_step=ssh
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"'/it'\''s'; }
-job_checkpoint_names='^(step-([0-9]+))$' job_checkpoint_steps=yes
+job_checkpoint=('step-(\d+)')
 job_parts=(
     messages job_ssh in_place attempt claim records signals variables resume environment programs rendezvous hand_over
     copies node_check_ssh node_check watch prepare_ssh await_notes run_noted step_ssh exit
