@@ -20,7 +20,7 @@ import pytest
 from jinja2 import Environment
 from msgspec.structs import replace
 
-from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule
+from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_first
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular, write_output
 from hpc_launch.base.findings import Finding
@@ -607,7 +607,7 @@ def test_the_name_of_a_checkpoint_cannot_stop_a_command(tmp_path: Path) -> None:
     (tmp_path / "latest").write_text("a" * 250)
     rule = CheckpointRule(tmp_path, compiled(".{0,200}a" * 7 + "b"), latest="latest")
     begun = time.process_time()
-    assert checkpoint_files.newest_first(rule) == []
+    assert newest_first(rule) == []
     assert not checkpoint_files.is_complete(rule, CheckpointFound(tmp_path / "x", None, 0))
     assert time.process_time() - begun < 10
 

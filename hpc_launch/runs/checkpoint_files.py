@@ -7,7 +7,18 @@ import os
 import re
 from pathlib import Path
 
-from hpc_launch.agent.checkpoints import ZIP_HEAD, CheckpointFound, CheckpointRule, entries, modified, newest_complete, newest_first, open_regular, printable, why_incomplete
+from hpc_launch.agent.checkpoints import (
+    ZIP_HEAD,
+    CheckpointFound,
+    CheckpointRule,
+    entries,
+    modified,
+    newest_complete,
+    newest_first,
+    open_regular,
+    printable,
+    why_incomplete,
+)
 from hpc_launch.base.patterns import compiled
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.plan_record import newest_plan

@@ -10,14 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.agent.checkpoints import CheckpointFound
+from hpc_launch.agent.checkpoints import CheckpointFound, newest_first
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.next_attempt import next_attempt
-from hpc_launch.agent.checkpoints import newest_first
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.run_index import Index

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hpc_launch.base.files import create_once, read_text
 from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_complete, newest_first
+from hpc_launch.base.files import create_once, read_text
 from hpc_launch.runs.checkpoint_files import is_complete, rule_of
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, StageRecord
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from hpc_launch.agent.checkpoints import CheckpointFound
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
-from hpc_launch.agent.checkpoints import CheckpointFound
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.runs.groups.checkpoint_runs import CheckpointRun, Training, checkpoint_runs
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, StageRecord
