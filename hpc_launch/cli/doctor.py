@@ -13,7 +13,7 @@ from hpc_launch.cli.shared_options import LazyGroup, echo_json, job_argument, js
 from hpc_launch.cli.terminal import TERMINAL
 
 if TYPE_CHECKING:
-    from hpc_launch.preflight.level import Level
+    from hpc_launch.preflight.short_run import Level
 
 FAILED = 3
 
@@ -53,7 +53,7 @@ def doctor_command(
     if job is not None:
         return _report(_levels(job, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.preflight.host_checks import job_for_hosts
+    from hpc_launch.preflight.queue_checks import job_for_hosts
     from hpc_launch.site_tools.site_leases import site_hosts
 
     site = site or os.environ.get("HPC_LAUNCH_SITE")

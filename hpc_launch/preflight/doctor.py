@@ -11,10 +11,8 @@ from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.plan_draft import ValueFiller
-from hpc_launch.preflight.host_checks import hosts_level
-from hpc_launch.preflight.level import Level
-from hpc_launch.preflight.queue_checks import limits_level, option, reservations_level
-from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
+from hpc_launch.preflight.queue_checks import hosts_level, limits_level, option, reservations_level
+from hpc_launch.preflight.short_run import Context, Level, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.preflight.software import software_levels
 from hpc_launch.prepare.attempts import start_estimate
 from hpc_launch.prepare.prepare import PreparedJob

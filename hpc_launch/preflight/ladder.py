@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpc_launch.preflight.level import Level
-from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
+from hpc_launch.preflight.short_run import Context, Level, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
 from hpc_launch.runs.status.run_status import RunStatus

@@ -1,15 +1,22 @@
-"""What may keep a job in the queue: limits that it exceeds, and reservations of the nodes that it needs."""
+"""Levels of `doctor` about the queue, and about hosts that are reached by ssh."""
 
 from __future__ import annotations
 
+import json
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-from hpc_launch.base.errors import Unreachable
+from msgspec import to_builtins
+
+from hpc_launch.base.errors import SubmitRefused, Unreachable, UsageError
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.preflight.level import Level
+from hpc_launch.preflight.short_run import Level
 from hpc_launch.schedulers.scheduler import Limit, QueueLimits, Reservation, Reservations, Scheduler
+from hpc_launch.schedulers.ssh.on_first_host import host_problems
 
 _UNITS = {"node": "node", "cpu": "CPU", "gres/gpu": "GPU"}
 _PER = {
@@ -174,3 +181,37 @@ def _named(found: Reservations, nodes: int, limit_s: int | None, named: str, now
 
 def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@contextmanager
+def job_for_hosts(count: int, folder: Path) -> Iterator[Path]:
+    """A job file that only lets the hosts be checked, in the folder that their relative paths refer to.
+
+    Raises UsageError if it cannot be written.
+    """
+    job = {"name": "doctor", "nodes": count, "launcher": "none", "command": ["true"], "code": "off"}
+    try:
+        number, name = tempfile.mkstemp(prefix=".hpc-launch-doctor-", suffix=".yaml", dir=folder)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}", "change to another folder") from error
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            json.dump(job, file)
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def hosts_level(plan: LaunchPlan) -> Level:
+    """Each host that cannot be reached from the first one, with the missing step."""
+    names = [host.name for host in (*plan.hosts, *plan.spare_hosts)]
+    try:
+        problems = host_problems(names)
+    except SubmitRefused as error:
+        return Level("hosts", "failed", (str(error),))
+    several = "host" if len(names) == 1 else "hosts"
+    lines = [] if problems else [f"{names[0]} reaches {len(names)} {several} over ssh"]
+    for one in problems:
+        lines += [one.message, *([f"hint: {one.hint}"] if one.hint else [])]
+    values = {"problems": [to_builtins(one) for one in problems]}
+    return Level("hosts", "failed" if problems else "ok", tuple(lines), values=values)

@@ -1,16 +1,16 @@
-"""A short run that a check starts, follows and ends: nothing of it is left in the queue."""
+"""Levels of `doctor`, and the short runs that some of them need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.preflight.level import Level
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.runs.layout import RunFolder
@@ -21,6 +21,24 @@ from hpc_launch.runs.status.wait_for_end import poll_until
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
+
+
+class Level(Struct, frozen=True):
+    """One level of checks and its result."""
+
+    name: str
+    state: Literal["ok", "failed", "not checked"]
+    lines: tuple[str, ...]
+    """What was found, one sentence each."""
+    run: str | None = None
+    """The run that it started."""
+    values: dict[str, Any] | None = None
+    """What it measured."""
+
+    def as_json(self) -> dict[str, Any]:
+        answer: dict[str, Any] = to_builtins(self)
+        return answer
+
 
 POLL_S = 1.0
 

@@ -22,8 +22,7 @@ from hpc_launch.prepare.detect_site import this_machine
 from hpc_launch.schedulers.ssh.ssh_command import HostReply, ask_hosts
 from hpc_launch.site_tools.learning.draft_hosts import draft_hosts
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, profile_name
-from hpc_launch.site_tools.learning.host_differences import HostDifference, differences
-from hpc_launch.site_tools.learning.host_facts import HostFacts, read_facts
+from hpc_launch.site_tools.learning.host_facts import HostDifference, HostFacts, differences, read_facts
 from hpc_launch.sites.choose_hosts import MAX_HOSTFILE_BYTES
 from hpc_launch.sites.this_machine import names
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.preflight import bench_figures
-from hpc_launch.preflight.bench_report import bytes_text, changes, rate, slow_parts, table
+from hpc_launch.preflight import bench
+from hpc_launch.preflight.bench import bytes_text, changes, rate, slow_parts, table
 from hpc_launch.runs.records.bench_record import BenchRecord, bench_folder, previous_bench, store_bench
 
 MIB = 1 << 20
@@ -105,7 +105,7 @@ def test_figures_are_well_formed_for_any_record(
         curves={name: tuple(points) for name, points in curves.items()},
         pairs=tuple(pairs),
     )
-    for text in (bench_figures.curves(found, title), bench_figures.heat_map(found, title)):
+    for text in (bench.curves(found, title), bench.heat_map(found, title)):
         root = ET.fromstring(text)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert not any(key.startswith("on") or "href" in key for one in root.iter() for key in one.attrib)
@@ -116,8 +116,8 @@ def test_figures_are_well_formed_for_any_record(
 
 def test_one_line_for_each_collective_and_one_cell_for_each_order_of_a_pair() -> None:
     found = record(50, "n1", "n2", "n3", pairs=((0, 1, 20.0), (0, 2, 5.0)))
-    root = ET.fromstring(bench_figures.curves(found, "a < b & c"))
+    root = ET.fromstring(bench.curves(found, "a < b & c"))
     assert len([one for one in root.iter() if one.get("class") == "line c0"]) == 2  # the line and its key
-    root = ET.fromstring(bench_figures.heat_map(found, "pairs"))
+    root = ET.fromstring(bench.heat_map(found, "pairs"))
     assert len([one for one in root.iter() if one.get("class") == "cell"]) == 4
     assert len([one for one in root.iter() if one.get("class") == "none"]) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.preflight.try_setup import try_setup
+from hpc_launch.preflight.software import try_setup
 from hpc_launch.prepare.prepare import prepare_job
 from tests.cluster.faults import wait_until
 from tests.here import launch

@@ -16,13 +16,12 @@ from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm import parse_cluster
 from hpc_launch.schedulers.slurm.query_cluster import Accounting, Survey
 from hpc_launch.site_tools.drift import compare
+from hpc_launch.site_tools.learn import choose_gpu_requests
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, draft
-from hpc_launch.site_tools.learning.gpu_request import choose_gpu_requests
 from hpc_launch.site_tools.learning.hardware import names, parts, vendor
 from hpc_launch.site_tools.learning.login_node import LoginNode, inspect_login_node
 from hpc_launch.site_tools.learning.measured_facts import add_measurements
-from hpc_launch.site_tools.learning.probe_jobs import ProbeResult
-from hpc_launch.site_tools.learning.smoke_record import InternetMeasurement, SmokeRecord
+from hpc_launch.site_tools.learning.probe_jobs import InternetMeasurement, ProbeResult, SmokeRecord
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import read_site
 

@@ -18,8 +18,7 @@ from hpc_launch.job.read_hostfile import SlotHost, read_hostfile
 from hpc_launch.site_tools.learn_hosts import PROGRAM
 from hpc_launch.site_tools.learning.draft_hosts import draft_hosts
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft
-from hpc_launch.site_tools.learning.host_differences import differences
-from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network, read_facts
+from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network, differences, read_facts
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import read_site
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from hpc_launch.job.hostlist import compress
 from hpc_launch.job.read_hostfile import SlotHost
 from hpc_launch.site_tools.learning.draft_profile import SOURCE, LearnContext, ProfileDraft, put_identity
-from hpc_launch.site_tools.learning.host_differences import differences, drivers, home, models
-from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network
+from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network, differences, drivers, home, models
 
 CLASS = "host"
 RUNTIMES = ("apptainer", "singularity")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hpc_launch.site_tools.learning.draft_profile import ProfileDraft
-from hpc_launch.site_tools.learning.probe_jobs import ProbeResult
-from hpc_launch.site_tools.learning.smoke_record import CollectiveMeasurement, SmokeRecord
+from hpc_launch.site_tools.learning.probe_jobs import CollectiveMeasurement, ProbeResult, SmokeRecord
 
 VERIFIED = "measured by jobs on the nodes"
 
