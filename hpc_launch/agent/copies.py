@@ -53,6 +53,8 @@ OWN = (
     *("agent/stacks/rank-*.txt", "agent/nccl-rank-*"),
 )
 """What each host writes, by its number: patterns of rsync."""
+VANISHED = 24
+"""The exit code of rsync where a file went away meanwhile (rsync(1))."""
 Part = Tuple[str, List[str]]
 """A folder, and the files in it that the hosts get."""
 
@@ -103,7 +105,7 @@ class HostCopy(threading.Thread):
                     self.changed = None
                     self.ready.set()
                 self.look(last)
-        except (CopyError, OSError, subprocess.SubprocessError) as error:
+        except (CopyError, OSError, ValueError, subprocess.SubprocessError) as error:
             self.problem = str(error)
         finally:
             self.done.set()
@@ -149,7 +151,7 @@ class HostCopy(threading.Thread):
             said, _ = self.answer(mark_lines(self.copy.attempt) + ("rm -f environment\n" if last else ""))
             take_marks(self.copy.attempt, said)
             self.fetch_by_rsync() if self.by_rsync else self.fetch_by_tar(last)
-        except (CopyError, OSError, subprocess.SubprocessError, tarfile.TarError) as error:
+        except (CopyError, OSError, ValueError, subprocess.SubprocessError, tarfile.TarError) as error:
             if not self.problem and not last:
                 say("%s: what it writes cannot be fetched now: %s" % (self.host, error))
             self.problem = str(error)
@@ -212,7 +214,7 @@ class HostCopy(threading.Thread):
                 start_new_session=True,
                 check=False,
             )
-        if done.returncode:
+        if done.returncode not in (0, VANISHED):
             raise CopyError(last_line(done.stderr) or "%s ended with code %d" % (words[0], done.returncode))
 
     def close(self) -> None:
