@@ -14,7 +14,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
-from hpc_launch.agent.file_system import LOCAL, file_system
+from hpc_launch.agent.folders import LOCAL, file_system
 
 CHECK_S = 4.0
 SOFTWARE_S = 15.0

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Dict, Iterator, List
 
 from hpc_launch.agent.check_host import CHECK_S, Result, answer, result, text_of, unknown
-from hpc_launch.agent.file_system import LOCAL, file_system
+from hpc_launch.agent.folders import LOCAL, file_system
 
 PORTS = "ports between nodes"
 """The name of the check."""

@@ -32,7 +32,7 @@ from typing import IO, Iterator, List, Optional, Sequence, Tuple
 from hpc_launch.agent.connection import OPTIONS, ask, last_line, shown
 from hpc_launch.agent.copy_list import TooLargeError, run_files, workdir_files
 from hpc_launch.agent.fan_out import AT_ONCE, say
-from hpc_launch.agent.own_folder import FIRST_HOST
+from hpc_launch.agent.folders import FIRST_HOST
 
 LOOK_S = 2.0
 """Between two looks at what a host has written. With many hosts it is a tenth of a second for each."""
@@ -115,7 +115,7 @@ class HostCopy(threading.Thread):
         copy = self.copy
         copied = "copied" if len(copy.parts) > 1 else ""
         workdir = copy.parts[1][0] if copied else copy.workdir
-        program = (pkgutil.get_data("hpc_launch.agent", "own_folder.py") or b"").decode()
+        program = (pkgutil.get_data("hpc_launch.agent", "folders.py") or b"").decode()
         words = ["python3", "-I", "-c", program, copy.parts[0][0], copy.attempt, copy.token, workdir, copied]
         said, quiet = self.answer("exec " + " ".join(map(shlex.quote, words)))
         self.shared = said == "shared"

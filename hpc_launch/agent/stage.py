@@ -28,8 +28,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from hpc_launch.agent.file_system import LOCAL, file_system
-from hpc_launch.agent.own_folder import NotOwnError, make_own_folder
+from hpc_launch.agent.folders import LOCAL, NotOwnError, file_system, make_own_folder
 from hpc_launch.agent.stage_disk import (
     check_room,
     free_bytes,

@@ -9,8 +9,7 @@ import stat
 import time
 from typing import Any, Dict, Iterator
 
-from hpc_launch.agent.file_system import file_system
-from hpc_launch.agent.own_folder import NotOwnError, make_own_folder, refuse_replaceable
+from hpc_launch.agent.folders import NotOwnError, file_system, make_own_folder, refuse_replaceable
 from hpc_launch.agent.stage_environment import NotStaged
 
 MEMORY = frozenset(("tmpfs", "ramfs"))

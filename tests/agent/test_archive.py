@@ -15,7 +15,7 @@ from hpc_launch.schedulers.ssh.leases import PROGRAM as LEASE
 from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE
 from tests.agent.program import program
 
-ALONE = {HOOKS, PHASES, LEASE, DESCRIBE, *MODULES.values()}
+ALONE = {AGENT / "folders.py", HOOKS, PHASES, LEASE, DESCRIBE, *MODULES.values()}
 """What also runs as a single file."""
 
 

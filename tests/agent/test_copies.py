@@ -13,7 +13,7 @@ import pytest
 
 from hpc_launch.agent.copies import mark_lines, take_marks
 from hpc_launch.agent.copy_list import TooLargeError, run_files, workdir_files
-from hpc_launch.agent.own_folder import NotOwnError, prepare
+from hpc_launch.agent.folders import NotOwnError, prepare
 from tests.agent.program import program
 from tests.busy import patience
 

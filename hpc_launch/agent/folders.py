@@ -1,6 +1,6 @@
-"""Folders of this user that no other user can replace, for copies on a node's own disk.
+"""Folders: their file system, and whether other users can replace them. Runs on a host as text, too.
 
-    own_folder.py RUN ATTEMPT TOKEN WORKDIR COPIED   sent to a host as text by copies.py
+    folders.py RUN ATTEMPT TOKEN WORKDIR COPIED   sent to a host by copies.py
 
 There it prepares the folders for a copy of the run and prints `shared` if the host has the first one's folder, or
 `ready`, and `rsync` if the host has that.
@@ -8,6 +8,7 @@ There it prepares the folders for a copy of the run and prints `shared` if the h
 Self-contained: standard library of Python 3.6 or later.
 """
 
+import contextlib
 import os
 import shutil
 import stat
@@ -18,15 +19,33 @@ FIRST_HOST = os.path.join("agent", "first-host")
 """In an attempt folder: only those hosts see it that share the folder with the first one."""
 
 
+LOCAL = frozenset(
+    "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs overlay squashfs erofs iso9660 tmpfs ramfs rootfs devtmpfs".split()
+)
+"""File systems that only this node uses. All others count as shared."""
+
+
 class NotOwnError(Exception):
     """Why a folder cannot be used."""
 
 
+def file_system(path: str, proc: str = "/proc") -> str:
+    """The type of the file system of a path; empty if unknown."""
+    path, best, result = os.path.realpath(path) + "/", "", ""
+    with contextlib.suppress(OSError), open(proc + "/self/mountinfo", "rb") as stream:
+        for line in map(os.fsdecode, stream):
+            words = line.split()  # proc(5): … mount point … - type …
+            place = words[4].replace("\\040", " ").rstrip("/") + "/"
+            if path.startswith(place) and len(place) >= len(best):
+                best, result = place, words[words.index("-") + 1]
+    return result
+
+
 def make_own_folder(path: str, others: int = 0o077) -> None:
-    """Create a folder unless it is there. Raises OSError, and NotOwnError unless it is this user's, without the
-    permissions `others`."""
+    """Create a private folder unless it is there. Raises OSError, and NotOwnError unless it is this user's, without
+    the permissions `others`."""
     if not os.path.lexists(path):
-        os.makedirs(path, 0o777 & ~others, exist_ok=True)
+        os.makedirs(path, 0o700, exist_ok=True)
     made = os.lstat(path)
     if not stat.S_ISDIR(made.st_mode) or made.st_uid != os.getuid() or made.st_mode & others:
         raise NotOwnError("%s is not a folder that only you can change" % path)
