@@ -17,6 +17,7 @@ from hpc_launch.prepare.attempts import first_attempt, prepare, resolved_yaml, w
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, recorded_points
 from hpc_launch.runs.groups.arrays import (
+    Sending,
     chunks,
     create_point,
     is_settled,
@@ -37,26 +38,31 @@ from hpc_launch.schedulers.scheduler import ENDED_STATES, Scheduler
 from hpc_launch.script.render_array import render_array
 from hpc_launch.sites.queues import Queue
 
-LIMIT_REACHED = "the limit of submitted jobs is reached"
-
 
 class SweepRoom(Struct, frozen=True):
     """What bounds a submission of points."""
 
     points: int
     """How many may be submitted now."""
-    queued: int
-    """Jobs of the user in the queue, the one that asks included."""
-    array_size: int
-    at_once: int | None
-    """How many may run at the same time."""
+    queued: int | None = None
+    """Jobs of the user in the queue, the one that asks included; None: not asked."""
+    array_size: int = 0
+    """The most tasks of an array; 0 without job arrays, where each point is a job."""
+    at_once: int | None = None
+    """How many tasks of an array may run at the same time."""
+
+    def why_left(self, now: int) -> str:
+        """Why points are left when so many are submitted."""
+        if not self.array_size:
+            return "they wait for the points before them"
+        return f"the limits accept {now} jobs at present" if now else "the limit of submitted jobs is reached"
 
 
-def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> SweepRoom | None:
-    """What may be submitted now of a sweep with jobs like this one; None without job arrays. Raises Unreachable."""
+def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> SweepRoom:
+    """What may be submitted now of a sweep with jobs like this one. Raises Unreachable."""
     room = scheduler.array_room(*(_option(first.plan, name) for name in ("account", "partition", "qos")))
     if room is None:
-        return None
+        return SweepRoom(max(0, (sweep.record.limit or 1) - _active_points(sweep, scheduler)))
     queue, free, at_once = _queue(first), [len(sweep.record.points)], [sweep.record.limit]
     if room.more is not None:
         free.append(room.more)
@@ -68,43 +74,40 @@ def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> Sw
     return SweepRoom(min(free), room.queued, room.max_array_size, together)
 
 
-def limit_text(points: int) -> str:
-    """Why the others are left."""
-    return f"the limits accept {points} jobs at present"
-
-
-def send_arrays(  # noqa: PLR0917 - the stages before
-    sweep: SweepFolder,
-    scheduler: Scheduler,
+def send_points(
+    sending: Sending,
     room: SweepRoom,
     jobs: Mapping[int, PreparedJob],
     attempts: Mapping[int, PreparedAttempt],
     follows: Mapping[int, int] | None = None,
     *,
-    index: Index | None = None,
-    lookup_s: float = LOOKUP_S,
-    wait: Wait | None = None,
     must: bool = False,
 ) -> tuple[list[str], str | None]:
-    """Submit attempts of points as few arrays: the ids of their jobs, and why some are left.
+    """Submit attempts of points as few arrays, or as jobs: their ids, and why the scheduler refused some.
 
     `follows`: the attempts that these follow. Raises what `submit_array` raises; SubmitRefused only with `must`, where
     nothing was submitted.
     """
+    sweep, job_ids = sending.sweep, list[str]()
+    if not room.array_size:
+        for number, attempt in attempts.items():
+            with refusing(sweep.run.path):
+                run = create_point(sweep, number, attempt)
+            try:
+                job_ids.append(submit_next(run, attempt, sending.scheduler, index=sending.index)[2])
+            except UsageError:
+                break  # another process was first
+        return job_ids, None
     scripts = _array_scripts({number: jobs[number].plan for number in attempts})
     by_options: dict[tuple[str, ...], dict[int, str]] = {}
     for number, attempt in attempts.items():
         by_options.setdefault(attempt.options, {})[number] = scripts[number]
-    job_ids: list[str] = []
     try:
         for own, some in by_options.items():
             for chunk in chunks(some, room.array_size):
                 of_chunk = {number: attempts[number] for number in chunk.tasks.values()}
                 options = (*own, *_after_others(sweep))
-                job_id = submit_array(
-                    sweep, chunk, of_chunk, scheduler, options, room.at_once, follows,
-                    index=index, lookup_s=lookup_s, wait=wait,
-                )  # fmt: skip
+                job_id = submit_array(sending, chunk, of_chunk, options, room.at_once, follows=follows)
                 job_ids += [job_id] if job_id is not None else []
                 with suppress(OSError):
                     os.unlink(sweep.refused)
@@ -148,9 +151,6 @@ def _option(plan: LaunchPlan, name: str) -> str | None:
     return next((one.value for one in plan.directives if one.option == name), None)
 
 
-AT_ONCE = "they wait for the points before them"
-
-
 class SweepProgress(Struct, frozen=True):
     """The outcome of a submission: the arrays or jobs of this call, and how many points are left."""
 
@@ -158,8 +158,6 @@ class SweepProgress(Struct, frozen=True):
     left: int = 0
     why: str | None = None
     """Why points are left."""
-    busy: bool = False
-    """Whether another process is submitting the sweep."""
     queued: int | None = None
     """Jobs of the user in the queue before, the one that asks included; None: not asked."""
 
@@ -239,48 +237,35 @@ def submit_points(
     """
     with nullcontext(True) if alone else one_submitter(sweep) as ours:
         if not ours:
-            return SweepProgress((), len(unsubmitted(sweep)), "another process is submitting them", busy=True)
+            return SweepProgress((), len(unsubmitted(sweep)), "another process is submitting them")
         ended = points_ended(sweep)
         waiting = settle_arrays(sweep, scheduler, clock)
         left = unsubmitted(sweep) if prepared is None else [point.number for point in prepared.points]
         if waiting is not None or not left:
             return SweepProgress((), _note_if_complete(sweep, len(left)), waiting)
         refuse_cancelled(sweep)
-        progress = _submit(sweep, scheduler, left, prepared, index, lookup_s, wait)
+        progress = _submit(Sending(sweep, scheduler, index, lookup_s, wait), left, prepared)
         if progress.job_ids and progress.left:
             plan_next_look(sweep, ended, len(sweep.record.points) - progress.left)
         return progress
 
 
-def _submit(  # noqa: PLR0917 - what submit_points was given
-    sweep: SweepFolder,
-    scheduler: Scheduler,
-    left: Sequence[int],
-    prepared: PreparedSweep | None,
-    index: Index | None,
-    lookup_s: float,
-    wait: Wait | None,
-) -> SweepProgress:
+def _submit(sending: Sending, left: Sequence[int], prepared: PreparedSweep | None) -> SweepProgress:
     """Submit as many of these points as the limits allow. Raises as `submit_points`."""
+    sweep = sending.sweep
     ready = recorded_points(sweep, left[:1]) if prepared is None else prepared
     common = prepare(ready.first, sweep.record.sets, exclude=(), job_file=sweep.record.job_file)
-    room = room_for(sweep, scheduler, ready.first)
-    if room is None:
-        ready = recorded_points(sweep, left) if prepared is None else prepared
-        return _submit_singly(sweep, scheduler, ready, common, left, index)
+    room = room_for(sweep, sending.scheduler, ready.first)
     now = left[: room.points]
     if not now:
-        return SweepProgress((), len(left), LIMIT_REACHED, queued=room.queued)
+        return SweepProgress((), len(left), room.why_left(0), queued=room.queued)
     if prepared is None:
         ready = recorded_points(sweep, now)
     attempts = {number: _attempt(common, sweep, ready, number) for number in now}
-    job_ids, why = send_arrays(
-        sweep, scheduler, room, ready.jobs, attempts, index=index, lookup_s=lookup_s, wait=wait,
-        must=len(left) == len(sweep.record.points),
-    )  # fmt: skip
-    why = why or (limit_text(len(now)) if len(now) < len(left) else None)
+    job_ids, why = send_points(sending, room, ready.jobs, attempts, must=len(left) == len(sweep.record.points))
+    why = why or (room.why_left(len(now)) if len(now) < len(left) else None)
     still = _note_if_complete(sweep, len(unsubmitted(sweep)) if why is not None else 0)
-    return SweepProgress(tuple(job_ids), still, why if still else None, queued=room.queued)
+    return SweepProgress(tuple(job_ids), still, (why or room.why_left(len(now))) if still else None, queued=room.queued)
 
 
 def _note_if_complete(sweep: SweepFolder, left: int) -> int:
@@ -293,30 +278,7 @@ def _note_if_complete(sweep: SweepFolder, left: int) -> int:
     return left
 
 
-def _submit_singly(  # noqa: PLR0917 - the stages before
-    sweep: SweepFolder,
-    scheduler: Scheduler,
-    prepared: PreparedSweep,
-    common: PreparedAttempt,
-    left: Sequence[int],
-    index: Index | None,
-) -> SweepProgress:
-    """Without a queue: start as many points as may run at the same time."""
-    job_ids: list[str] = []
-    room = (sweep.record.limit or 1) - active_points(sweep, scheduler)
-    for number in left[: max(0, room)]:
-        attempt = _attempt(common, sweep, prepared, number)
-        with refusing(sweep.run.path):
-            run = create_point(sweep, number, attempt)
-        try:
-            job_ids.append(submit_next(run, attempt, scheduler, index=index)[2])
-        except UsageError:
-            break  # another process was first
-    still = len(left) - len(job_ids)
-    return SweepProgress(tuple(job_ids), still, AT_ONCE if still else None)
-
-
-def active_points(sweep: SweepFolder, scheduler: Scheduler) -> int:
+def _active_points(sweep: SweepFolder, scheduler: Scheduler) -> int:
     """The number of points whose last attempt has not ended."""
     ids = set()
     for run in sweep.runs():

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.prepare.prepare import PreparedJob
-from hpc_launch.prepare.submit_sweep import AT_ONCE, SweepProgress, active_points, limit_text, room_for, send_arrays
+from hpc_launch.prepare.submit_sweep import SweepProgress, room_for, send_points
 from hpc_launch.retry.next_attempt import next_attempt
-from hpc_launch.runs.groups.arrays import refuse_cancelled, settle_arrays, was_never_submitted
+from hpc_launch.runs.groups.arrays import Sending, refuse_cancelled, settle_arrays, was_never_submitted
 from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter, point_number
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker, alive_by
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
-from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
 
 
@@ -71,13 +70,7 @@ def resubmit_points(
             return SweepProgress(()), faults
         index.resubmitting(sweep.run)
         room = room_for(sweep, scheduler, next(iter(jobs.values())))
-        if room is None:
-            free = max(0, (sweep.record.limit or 1) - active_points(sweep, scheduler))
-            first = list(attempts)[:free]
-            ids = [submit_next(sweep.point(one), attempts[one], scheduler, index=index)[2] for one in first]
-            left = len(attempts) - len(ids)
-            return SweepProgress(tuple(ids), left, AT_ONCE if left else None), faults
         now = dict(list(attempts.items())[: room.points])
-        job_ids, why = send_arrays(sweep, scheduler, room, jobs, now, follows, index=index, must=True)
+        job_ids, why = send_points(Sending(sweep, scheduler, index), room, jobs, now, follows, must=True)
         left = len(attempts) - len(now)
-        return SweepProgress(tuple(job_ids), left, why or (limit_text(len(now)) if left else None)), faults
+        return SweepProgress(tuple(job_ids), left, why or (room.why_left(len(now)) if left else None)), faults

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from pathlib import Path
 
-from hpc_launch.base.user_dirs import user
 from hpc_launch.retry.drivers import Schedulers
 from hpc_launch.runs.groups.cancel_sweep import cancel_sweep
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, without_run
@@ -14,7 +11,6 @@ from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, Reader
 from hpc_launch.runs.records.run_info import refuse_other_users_run
-from hpc_launch.runs.records.submission import request_cancel
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.service.listener import QUIET, Listener
@@ -59,7 +55,7 @@ def _cancel_pipeline(pipeline: PipelineFolder, index: Index, listener: Listener)
     before = poll_pipeline(pipeline.run, index, listener, drive=False)
     if before.stages and all(one.over for one in before.stages):
         return f"{pipeline.name} is already over: {before.as_run().state}"
-    _ask(pipeline.cancel)
+    pipeline.ask_to_cancel()
     words = [cancel(run, index, listener) for run in pipeline.stage_runs()]
     return "\n".join([*(text for text in words if "cancelled job" in text), f"{pipeline.name}: CANCELLED"])
 
@@ -67,13 +63,6 @@ def _cancel_pipeline(pipeline: PipelineFolder, index: Index, listener: Listener)
 def _cancel_stage(folder: RunFolder, index: Index, listener: Listener) -> str:
     """Cancel a stage that has not begun, or that runs several times: its folder does not exist."""
     pipeline, stage = without_run(folder)
-    refuse_other_users_run(pipeline.run)
-    _ask(pipeline.cancelled(stage.name))
+    pipeline.ask_to_cancel(pipeline.cancelled(stage.name))
     words = [cancel(run, index, listener) for run in pipeline.runs(stage.name).values()]
     return "\n".join([*(text for text in words if "cancelled job" in text), f"{pipeline.name}/{stage.name}: CANCELLED"])
-
-
-def _ask(path: Path) -> None:
-    with suppress(OSError):
-        if not os.path.exists(path):
-            request_cancel(path, user())

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 
 from msgspec import Struct, structs
@@ -39,6 +40,7 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import reconcile
 from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing, write_attempt, write_info
 from hpc_launch.runs.submitting.submit_attempt import (
+    LOOKUP_S,
     AttemptTask,
     Wait,
     check_ours,
@@ -178,18 +180,25 @@ _SETTLED = "settled"
 """The file of an array of which nothing is left to do."""
 
 
-def submit_array(  # noqa: PLR0917 - the stages before
-    sweep: SweepFolder,
+@dataclass(frozen=True)
+class Sending:
+    """Where points are submitted, and how long a missing answer is waited for."""
+
+    sweep: SweepFolder
+    scheduler: Scheduler
+    index: Index | None = None
+    lookup_s: float = LOOKUP_S
+    wait: Wait | None = None
+
+
+def submit_array(
+    sending: Sending,
     chunk: ArrayChunk,
     points: Mapping[int, PreparedAttempt],
-    scheduler: Scheduler,
     options: tuple[str, ...],
     at_once: int | None,
-    follows: Mapping[int, int] | None = None,
     *,
-    index: Index | None = None,
-    lookup_s: float,
-    wait: Wait | None = None,
+    follows: Mapping[int, int] | None = None,
 ) -> str | None:
     """Submit one array; None where another process has taken its points.
 
@@ -201,6 +210,7 @@ def submit_array(  # noqa: PLR0917 - the stages before
         SubmitUnknown: No answer within `lookup_s` seconds.
         UsageError: Another process is submitting the sweep, or it was cancelled.
     """
+    sweep, scheduler = sending.sweep, sending.scheduler
     journal = Journal(sweep.run)
     first = next(iter(points.values()))
     with refusing(sweep.run.path):
@@ -216,7 +226,7 @@ def submit_array(  # noqa: PLR0917 - the stages before
         write_atomic(array.script, chunk.script, mode=0o755)
         journal.write("intent", attempt=array.number, job_name=name)
     checkpoint("array ready")
-    task = AttemptTask(sweep.run, array, first, scheduler, journal, lookup_s, wait)
+    task = AttemptTask(sweep.run, array, first, scheduler, journal, sending.lookup_s, sending.wait)
     check_ours(task)
     refuse_cancelled(sweep)
     submission = Submission(
@@ -247,8 +257,8 @@ def submit_array(  # noqa: PLR0917 - the stages before
     _record_jobs(array, job_id, submitted, cluster)
     checkpoint("array jobs")
     submit_sentinel(task, submission, job_id)
-    if index is not None:
-        index.add(sweep.run, job_id)
+    if sending.index is not None:
+        sending.index.add(sweep.run, job_id)
     return job_id
 
 

@@ -13,7 +13,7 @@ from hpc_launch.runs.groups.sweep_folder import SweepFolder, tasks_of
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.run_info import refuse_other_users_run
-from hpc_launch.runs.records.submission import CANCELLED, abandon, array_of, request_cancel
+from hpc_launch.runs.records.submission import CANCELLED, abandon, array_of
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import still_has_id
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
@@ -26,11 +26,8 @@ def cancel_sweep(sweep: SweepFolder, scheduler: Scheduler) -> list[str]:
         UsageError: The sweep belongs to another user.
         Unreachable: A job that may be running could not be cancelled. The requests stay on record, as for a run.
     """
-    refuse_other_users_run(sweep.run)
+    sweep.ask_to_cancel()
     by = user()
-    with suppress(OSError):
-        if not os.path.exists(sweep.cancel):
-            request_cancel(sweep.cancel, by)
     settle_arrays(sweep, scheduler)
     cancelled: list[str] = []
     unreached: SchedulerError | None = None

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from msgspec import Struct
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.json_records import read_record
 from hpc_launch.job.pipeline import Condition
+from hpc_launch.runs.groups.sweep_folder import GroupFolder
 from hpc_launch.runs.layout import RunFolder
 
 _KEY = re.compile(r"[0-9]+(-[0-9]+)?\Z")
@@ -64,27 +64,13 @@ class StageInfo(Struct, frozen=True, kw_only=True):
     """Which of the stage's runs this is: its checkpoint, or its point; None for a stage that runs once."""
 
 
-@dataclass(frozen=True)
-class PipelineFolder:
+class PipelineFolder(GroupFolder):
     """A pipeline on disk."""
-
-    run: RunFolder
 
     @cached_property
     def record(self) -> PipelineRecord:
         """Its stages; empty where pipeline.json cannot be read."""
-        record = read_record(self.run.pipeline_info, PipelineRecord)
-        return record or PipelineRecord()
-
-    @property
-    def name(self) -> str:
-        """The name of the pipeline."""
-        return self.run.name
-
-    @property
-    def cancel(self) -> Path:
-        """Exists once a user asked for the end of the pipeline."""
-        return self.run.path / "cancel.json"
+        return read_record(self.run.pipeline_info, PipelineRecord) or PipelineRecord()
 
     def stage(self, name: str) -> StageRecord | None:
         """A stage by its name."""

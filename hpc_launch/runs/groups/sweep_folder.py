@@ -24,8 +24,11 @@ from msgspec import Struct
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.base.json_records import read_record
+from hpc_launch.base.user_dirs import user
 from hpc_launch.job.sweep_points import SweepPoint, label, matches
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
+from hpc_launch.runs.records.run_info import refuse_other_users_run
+from hpc_launch.runs.records.submission import request_cancel
 
 SHOWN = 5
 """How many points an error message names."""
@@ -50,25 +53,39 @@ class SweepRecord(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class SweepFolder:
-    """A sweep on disk."""
+class GroupFolder:
+    """A sweep or a pipeline on disk."""
 
     run: RunFolder
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self.run.name
+
+    @property
+    def cancel(self) -> Path:
+        """Exists once a user asked for the end of the group."""
+        return self.run.path / "cancel.json"
+
+    def ask_to_cancel(self, mark: Path | None = None) -> None:
+        """Record that the user asks for the end of the group, or of the stage that `mark` stands for.
+
+        Raises UsageError for another user's group.
+        """
+        refuse_other_users_run(self.run)
+        with suppress(OSError):
+            if not os.path.exists(mark or self.cancel):
+                request_cancel(mark or self.cancel, user())
+
+
+class SweepFolder(GroupFolder):
+    """A sweep on disk."""
 
     @cached_property
     def record(self) -> SweepRecord:
         """Its points; empty where sweep.json cannot be read."""
         return read_record(self.run.sweep_info, SweepRecord) or SweepRecord()
-
-    @property
-    def name(self) -> str:
-        """The name of the sweep."""
-        return self.run.name
-
-    @property
-    def cancel(self) -> Path:
-        """Exists once a user asked for the end of the sweep."""
-        return self.run.path / "cancel.json"
 
     @property
     def submitted(self) -> Path:
