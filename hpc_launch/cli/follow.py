@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.shared_options import echo_json
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import user_index
@@ -27,7 +26,9 @@ def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
     """Print what was submitted; with `wait`, follow it to its end. Returns the exit code."""
     run, jobs = submitted.run, submitted.job_ids
     if as_json:
-        echo_json(submitted.as_json())
+        import json
+
+        click.echo(json.dumps(submitted.as_json(), indent=2 if submitted.size else None))
     else:
         shown = ", ".join(jobs[:MOST_JOBS]) + (", …" if len(jobs) > MOST_JOBS else "")
         click.echo("  ".join(filter(None, (run.name, submitted.size, f"job {shown or '-'}"))))
