@@ -92,7 +92,7 @@ def send_points(
     if not room.array_size:
         for number, attempt in attempts.items():
             with refusing(sweep.run.path):
-                run = create_point(sweep, number, attempt)
+                run = create_point(sweep, number)
             try:
                 job_ids.append(submit_next(run, attempt, sending.scheduler, index=sending.index)[2])
             except UsageError:

@@ -50,7 +50,7 @@
 
     SWEEP/                          a sweep has the files of a run but no attempts, and
     ├── sweep.json                  its points (groups/sweep_folder.py)
-    ├── SWEEP.N/                    point N: a run, which shares all but run.json and its attempts with the sweep
+    ├── SWEEP.N/                    point N: a run, which shares all but its attempts with the sweep
     ├── arrays/NNN/                 a job array: script.sh, intent.json, job.json, claim and, for each of its tasks,
     │                               a link to the attempt that it runs
     ├── submitted                   exists once each point has a job
@@ -255,7 +255,7 @@ class RunFolder:
         head, _, stage = self.path.name.rpartition(".")
         return RunFolder(self.path.parent) if head == self.path.parent.name and _STAGE.match(stage) else None
 
-    info = _Entry("run.json")
+    info = _Shared("run.json")
     sweep_info = _Entry("sweep.json")
     pipeline_info = _Entry("pipeline.json")
     stage_info = _Shared("stage.json")
@@ -281,7 +281,9 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether the run is complete on disk: `run.json` is written last."""
+        """Whether the run is complete on disk: `run.json` is written last, or the folder of a point's attempts."""
+        if self.sweep is not None:
+            return os.path.isdir(self.attempts_folder)
         return os.path.exists(self.info)
 
     def attempt(self, number: int) -> AttemptFolder:

@@ -38,7 +38,7 @@ from hpc_launch.runs.records.submission import (
 )
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import reconcile
-from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing, write_attempt, write_info
+from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing, write_attempt
 from hpc_launch.runs.submitting.submit_attempt import (
     LOOKUP_S,
     AttemptTask,
@@ -51,13 +51,12 @@ from hpc_launch.runs.submitting.submit_attempt import (
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 
 
-def create_point(sweep: SweepFolder, number: int, prepared: PreparedAttempt) -> RunFolder:
+def create_point(sweep: SweepFolder, number: int) -> RunFolder:
     """The run folder of a point, made complete where it is not. Raises OSError."""
     run, home = sweep.point(number), sweep.run
     if run.exists:
         return run
-    for folder in (run.path, run.attempts_folder):
-        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    run.path.mkdir(mode=FOLDER_MODE, exist_ok=True)
     with suppress(FileExistsError):
         try:
             os.link(home.after, run.after)
@@ -67,7 +66,7 @@ def create_point(sweep: SweepFolder, number: int, prepared: PreparedAttempt) -> 
         if os.path.isdir(home.path / name):
             with suppress(FileExistsError):
                 os.symlink(f"../{name}", run.path / name)
-    write_info(run, prepared, time.time())
+    run.attempts_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)  # last: it completes the run
     return run
 
 
@@ -329,7 +328,7 @@ def _write_points(  # noqa: PLR0917 - the stages before
     """Write the attempts of an array; returns its tasks. Raises OSError."""
     tasks = {}
     for task, number in chunk.tasks.items():
-        run = create_point(sweep, number, points[number])
+        run = create_point(sweep, number)
         last = None if follows is None else follows[number]
         if begin_attempt(run, points[number], array, intent, task, follows=last):
             tasks[task] = number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import access_to, only_writable_by
@@ -45,8 +45,11 @@ class CodeInfo(Struct, frozen=True, kw_only=True):
 
 
 def read_info(run: RunFolder) -> RunInfo | None:
-    """The content of run.json; None where the run is not complete on disk."""
-    return read_record(run.info, RunInfo)
+    """The content of run.json, of a point that of its sweep; None where the run is not complete on disk."""
+    info = read_record(run.info, RunInfo)
+    if info is None or run.sweep is None or not info.run:
+        return info
+    return structs.replace(info, run=f"{info.run}/{run.name.rpartition('/')[2]}")
 
 
 def changeable_by_others(run: RunFolder) -> Path | None:
