@@ -52,6 +52,15 @@ def rewind(file: Path, seconds: float) -> None:
     file.write_text(json.dumps(value))
 
 
+def test_the_name_of_the_cluster_is_asked_once_a_day(file: Path) -> None:
+    names = [None, "west", "east"]
+    told = [SharedAnswer(file).cluster(lambda: names.pop(0)) for _ in range(3)]
+    assert (told, names) == ([None, "west", "west"], ["east"])
+    value = json.loads(file.read_text())
+    file.write_text(json.dumps({**value, "named": value["named"] - shared_query.NAME_KEPT_S}))
+    assert SharedAnswer(file).cluster(lambda: names.pop(0)) == "east"
+
+
 def test_one_question_in_ten_seconds(file: Path) -> None:
     slurm = Slurm(record("1"), record("2"))
     assert SharedAnswer(file).about(["1"], slurm).keys() == {"1"}

@@ -35,6 +35,8 @@ WANTED_S = 120.0
 """Seconds after which a job that no process asked about is no longer queried."""
 KEPT_S = 24 * 3600.0
 """Seconds to keep the record of a job that has left the queue."""
+NAME_KEPT_S = 24 * 3600.0
+"""Seconds to keep the cluster's name, which each submission records."""
 
 Ask = Callable[[list[str], Mapping[str, JobRecord]], list[JobRecord]]
 """Queries Slurm for jobs, given the previous records. Raises Unreachable."""
@@ -55,6 +57,9 @@ class CachedAnswer(Struct):
     """Time at which a process last asked about each job."""
     absent: list[str] = []
     """Jobs unknown to every source."""
+    cluster: str | None = None
+    named: float = 0.0
+    """When the cluster told its name."""
 
     @property
     def floor_s(self) -> float:
@@ -142,6 +147,18 @@ class SharedAnswer:
             answer.asked = now
             self._save(answer)
         return list(self._ask(answer, now, ask).records.values())
+
+    def cluster(self, ask: Callable[[], str | None]) -> str | None:
+        """The cluster's name; None if it is not known and Slurm does not tell it."""
+        answer = self._load()
+        if answer.cluster is not None and 0 <= time.time() - answer.named < NAME_KEPT_S:
+            return answer.cluster
+        name = ask()
+        with self._locked():
+            answer = self._load()
+            answer.cluster, answer.named = name, time.time()
+            self._save(answer)
+        return name
 
     def note(self, record: JobRecord) -> None:
         """Put in what is known without asking: a job that was just submitted."""

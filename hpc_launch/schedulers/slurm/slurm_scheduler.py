@@ -94,10 +94,7 @@ class SlurmScheduler:
         return False
 
     def cluster(self) -> str | None:
-        try:
-            return parse_cluster.settings(run_command.ask(["scontrol", "show", "config"])).get("ClusterName")
-        except Unreachable:
-            return None
+        return shared_answer().cluster(_cluster_name)
 
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
         command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T"]
@@ -155,6 +152,13 @@ class SlurmScheduler:
         rows = [(name, int(count)) for name, _, count in (line.partition("|") for line in lines) if count.isdecimal()]
         # An asterisk after the name marks the default partition (sinfo(1), %P).
         return sum(count for name, count in rows if partition or name.endswith("*")) or None
+
+
+def _cluster_name() -> str | None:
+    try:
+        return parse_cluster.settings(run_command.ask(["scontrol", "show", "config"])).get("ClusterName")
+    except Unreachable:
+        return None
 
 
 def _rejected(record: JobRecord) -> bool:
