@@ -16,7 +16,7 @@ import pytest
 
 from hpc_launch.script.parts import part
 from tests.acl import GROUP_OBJ, OTHERS, USER_OBJ, set_default_acl
-from tests.agent.program import archive
+from tests.agent.program import archive, program
 
 
 def bash(text: str, *, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -35,8 +35,9 @@ def test_another_job_on_the_node_is_not_what_is_left_of_this_one(tmp_path: Path)
     environ = {"PATH": os.environ["PATH"], "HPC_LAUNCH_ATTEMPT_DIR": str(tmp_path)}
     other, left = (subprocess.Popen(["sleep", "60"], env={**environ, "SLURM_JOB_ID": job_id}) for job_id in ("8", "7"))
     try:
-        function = part("continue_here").partition("    end_leftovers()")[2].partition("\n    }\n")[0]
-        done = bash(f"SLURM_JOB_ID=7 SLURM_STEP_ID=3\nend_leftovers(){function}\n}}\nend_leftovers {tmp_path}")
+        words = [*program("leftovers"), "end", str(tmp_path)]
+        environ |= {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "3", "HPC_LAUNCH_ATTEMPT_DIR": ""}
+        done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)
         assert left.wait(10) == -9
         assert other.poll() is None
         assert done.stdout.endswith(" none\n"), done.stdout + done.stderr

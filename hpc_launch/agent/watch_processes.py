@@ -13,7 +13,7 @@ STARTERS = {
     *("bash", "sh", "dash", "ksh", "zsh", "busybox", "sed", "tee", "cat", "env", "time", "numactl"),
     *("apptainer", "singularity", "starter", "starter-suid", "ch-run", "shifter", "crun", "runc"),
 }
-"""Names (proc(5), comm) of shells and of what starts a container. slurm_templates/parts/guard.sh has them, too."""
+"""Names (proc(5), comm) of shells and of what starts a container."""
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 

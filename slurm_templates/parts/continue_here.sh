@@ -28,7 +28,7 @@ continue_here() { # start the attempt that the end hook prepared for this job, i
     exec "$@"
 }
 clean_nodes() { # end what is left of this attempt on each node; sets first_step
-    local answers body count=$SLURM_JOB_NUM_NODES reached=() lost='' host
+    local answers count=$SLURM_JOB_NUM_NODES reached=() lost='' host
     if [ -n "${job_spares:-}" ]; then
         [ ! -f "$attempt_dir/agent/lost" ] || lost=$(<"$attempt_dir/agent/lost") # out of reach; and what Slurm has given up:
         lost+=" $(timeout 10 sinfo --noheader --Node --nodes="$nodes" --states=down --format=%N | tr '\n' ' ')"
@@ -37,32 +37,11 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
         count=${#reached[@]}
         reached=(--nodelist="$(IFS=, && printf '%s' "${reached[*]}")")
     fi
-    end_leftovers() { # ATTEMPT_FOLDER: on each node
-        local tries folder word own left words # a job that the training submitted has this folder, too
-        for tries in {1..20}; do
-            left=()
-            for folder in /proc/[0-9]*; do
-                [ -O "$folder" ] || continue
-                own='' words=''
-                while IFS= read -r -d '' word; do
-                    words+=$word
-                    case $word in "HPC_LAUNCH_ATTEMPT_DIR=$1") own+=a ;; "SLURM_JOB_ID=$SLURM_JOB_ID") own+=j ;; esac
-                done 2>/dev/null <"$folder/environ"
-                # A process that sets its title may write over its environment; a dead one has none.
-                [ -n "$words" ] || ! grep -qs "/job_$SLURM_JOB_ID/" "$folder/cgroup" || ! [ -s "$folder/cmdline" ] || own=aj
-                [ "${#own}" -lt 2 ] || left+=("${folder##*/}")
-            done
-            [ "${#left[@]}" -gt 0 ] || break
-            kill -s KILL "${left[@]}" 2>/dev/null
-            sleep 0.5
-        done
-        printf '%s %s %s\n' "$SLURM_STEP_ID" "$(uname -n)" "${left[*]:-none}"
-    }
-    printf -v body '%s\nend_leftovers %q' "$(declare -f end_leftovers)" "$attempt_dir"
     # Without this attempt's folder in their environment: these processes are not what is left of it.
     # --overlap --mem=0: a step that has lost a node keeps what it has until Slurm gives the node up.
     answers=$(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 60 srun --job-name=hpc-launch --overlap --mem=0 \
-        "${reached[@]}" --nodes="$count" --ntasks="$count" --ntasks-per-node=1 bash -c "$body" </dev/null)
+        "${reached[@]}" --nodes="$count" --ntasks="$count" --ntasks-per-node=1 \
+        python3 -I "$run_dir/hooks/agent.pyz" leftovers end "$attempt_dir" </dev/null)
     [ "$(grep -c ' none$' <<<"$answers")" -eq "$count" ] ||
         { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
     read -r first_step _ < <(grep ' none$' <<<"$answers")

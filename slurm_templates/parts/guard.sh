@@ -4,7 +4,7 @@
 # launcher, which would end them. A SIGTERM while the job is not ending means preemption: it creates the stop file and
 # goes no further.
 guard() { # COMMAND...
-    local child code helpers=() HPC_LAUNCH_GUARD=$$-$RANDOM$RANDOM asked=''
+    local child code helpers=() HPC_LAUNCH_GUARD=$$-$RANDOM$RANDOM asked='' agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz
     export HPC_LAUNCH_GUARD
     appeared() { # NAME; listing the folder makes the client of a file server look again
         local file
@@ -13,62 +13,19 @@ guard() { # COMMAND...
         done
         return 1
     }
-    ranks() { # sets `pids`: the topmost process of each rank that is neither a shell nor a helper of a container
-        local folder word words stat exe pid parent
-        local -A above=() rank=() titled=() # a title is written over the environment
-        pids=()
-        for folder in /proc/[0-9]*; do
-            [ -O "$folder" ] || continue
-            local own='' of='' words=''
-            while IFS= read -r -d '' word; do
-                words+=$word
-                case $word in
-                    HPC_LAUNCH_GUARD="$HPC_LAUNCH_GUARD") own=1 ;;
-                    RANK=*) of=${word#*=} ;;
-                esac
-            done 2>/dev/null <"$folder/environ"
-            [ -n "$own" ] || [ -z "$words" ] || continue
-            while IFS= read -r -d '' word; do # the node's watcher is not part of the training
-                [ "$word" != "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" ] || continue 2
-            done 2>/dev/null <"$folder/cmdline"
-            read -r stat 2>/dev/null <"$folder/stat" || continue
-            stat=${stat##*) }
-            [[ $stat != Z* ]] || continue
-            stat=${stat#* }
-            pid=${folder##*/}
-            above[$pid]=${stat%% *}
-            [ -n "$of" ] || [ -z "$words" ] || continue
-            exe=$(readlink "$folder/exe") || continue
-            case ${exe##*/} in
-                bash | sh | dash | ksh | zsh | busybox | sed | tee | cat | env | time | numactl | starter* | apptainer | singularity | podman* | conmon | crun | runc | ch-run | shifter) ;;
-                *) [ -n "$words" ] && rank[$pid]=$of || titled[$pid]=1 ;;
-            esac
-        done
-        for pid in "${!titled[@]}"; do
-            parent=${above[$pid]}
-            [ -n "${titled[$parent]:-}" ] || [ -z "${above[$parent]:-}" ] && [ "$parent" -ne $$ ] || rank[$pid]=titled
-        done
-        for pid in "${!rank[@]}"; do
-            parent=${above[$pid]}
-            while [ -n "${above[$parent]:-}" ] && [ -z "${rank[$parent]:-}" ]; do
-                parent=${above[$parent]}
-            done
-            [ -n "${rank[$parent]:-}" ] || pids+=("$pid")
-        done
-    }
     watch() { # looks once a second, without starting a process
-        local clock pids=()
+        local clock python
         trap '' TERM
         exec {clock}<> <(:)
         until appeared stop; do
             kill -0 "$child" 2>/dev/null || return
             read -r -t 1 -u "$clock" || :
         done
-        until ranks && [ "${#pids[@]}" -gt 0 ] && kill -s "$job_warn" "${pids[@]}"; do
+        python=$(command -v python3) && [ -f "$agent" ] || { echo "[hpc-launch] cannot send SIG$job_warn without python3" >&2; return; }
+        until "$python" -I "$agent" leftovers warn $$ "$HPC_LAUNCH_GUARD" "$job_warn"; do
             kill -0 "$child" 2>/dev/null || return
             read -r -t 1 -u "$clock" || :
         done
-        printf '[hpc-launch %(%F %T)T] sent SIG%s to the training: processes %s\n' -1 "$job_warn" "${pids[*]}" >&2
     }
     absorb() {
         trap '' TERM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.resources import shipped
+from tests.agent.program import archive
 from tests.busy import patience
 
 TRAINING = """
@@ -46,6 +48,8 @@ exec bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh" "$@"
 def test_the_signal_reaches_the_main_process_of_a_rank_alone(tmp_path: Path, title: str, launcher: list[str]) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = [*launcher, "env", "RANK=0", sys.executable, str(tmp_path / "train.py"), str(tmp_path), title]
+    (tmp_path / "hooks").mkdir()
+    shutil.copy(archive(), tmp_path / "hooks")
     part = shipped("slurm_templates") / "parts" / "guard.sh"
     guard = subprocess.Popen(["bash", "-c", SCRIPT, "script", str(tmp_path), str(part), *words])
     end = time.monotonic() + patience(30)
