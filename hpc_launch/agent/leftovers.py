@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from typing import Dict, List
+from typing import Dict, List, Set
 
 from hpc_launch.agent.watch_processes import STARTERS, belonging, environ_of, send, stat_of, text_of
 
@@ -23,7 +23,9 @@ def ranks_below(guard: int, mark: str) -> List[int]:
 
     Those of this guard began with its mark in their environment, or wrote over it as they set a title.
     """
-    above, ranks, titled = {}, set(), set()  # type: Dict[int, int], Set[int], Set[int]
+    above: Dict[int, int] = {}
+    ranks: Set[int] = set()
+    titled: Set[int] = set()
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         fields, variables = stat_of(pid), environ_of(pid).split(b"\0")
         if len(fields) < 2 or fields[0] in "ZX" or not is_own(pid):
@@ -45,7 +47,7 @@ def ranks_below(guard: int, mark: str) -> List[int]:
 
 def parents(pid: int, above: Dict[int, int]) -> List[int]:
     """The processes above one, of those that are known."""
-    found = []  # type: List[int]
+    found: List[int] = []
     while above.get(pid, pid) in above and above[pid] not in found:
         pid = above[pid]
         found.append(pid)
@@ -101,7 +103,7 @@ def left_of(attempt: str, job: str) -> List[int]:
 
 def end(attempt: str) -> int:
     """End them all. Prints the step's number, the node, and `none` or what is left."""
-    left = []  # type: List[int]
+    left: List[int] = []
     for _ in range(TRIES):
         left = left_of(attempt, os.environ.get("SLURM_JOB_ID", ""))
         if not left:
