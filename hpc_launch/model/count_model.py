@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,12 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.python_command import ask_library
 from hpc_launch.job.document import Document
 from hpc_launch.job.model import LARGEST_SIZE, MOST_LAYERS
 from hpc_launch.job.shell_text import visible
 from hpc_launch.model.model_config import Experts, ModelConfig, ModelParameters
 from hpc_launch.model.transformers_config import known_families
-
-TIMEOUT_S = 120
-"""An environment on a parallel file system may take a minute to import torch for the first time."""
 
 _SCRIPT = Path(__file__).parent / "library_scripts" / "count_parameters.py"
 _NEEDED = ("layers", "hidden", "vocab", "heads")
@@ -89,21 +85,8 @@ def count_config(document: Document) -> tuple[ModelConfig | None, list[Finding]]
 def _count(
     words: list[str], text: str, folder: str, place: Place | None, failed: str
 ) -> tuple[CountedModel | None, list[Finding]]:
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", str(_SCRIPT), *words],
-            input=text,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=environment,
-            cwd=folder,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"it took more than {TIMEOUT_S} s"
+    done, reason = ask_library(_SCRIPT, words, text=text, folder=folder)
+    if done is None:
         return None, [Finding(FindingCode.UNKNOWN_MODEL, f"{failed}: {reason}", place, "give its sizes instead")]
     try:
         if done.returncode:

@@ -1,14 +1,7 @@
-"""Ask an installed library which keys it reads, and whether it accepts a file.
-
-The questions are the programs in library_scripts/. They run in a Python of their own, because importing a library
-takes seconds, prints, and needs torch.
-"""
+"""Ask an installed library which keys it reads, and whether it accepts a file, by the scripts in library_scripts/."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -17,12 +10,10 @@ import msgspec
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.python_command import ask_library
 from hpc_launch.plan.strategies.config_file import LibraryKeys
 
 Library = Literal["deepspeed", "accelerate", "transformers"]
-
-TIMEOUT_S = 120
-"""An environment on a parallel file system may take a minute to import torch for the first time."""
 
 _SCRIPTS = Path(__file__).parent / "library_scripts"
 
@@ -43,10 +34,8 @@ def ask(library: Library, argument: str, python: str | None) -> tuple[LibraryKey
     """
     code = FindingCode.DEEPSPEED_REFUSES if library == "deepspeed" else FindingCode.ACCELERATE_REFUSES
     place = Place(library)
-    try:
-        done = _run([python or sys.executable, "-W", "ignore", str(_SCRIPTS / f"ask_{library}.py"), argument])
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"timed out after {TIMEOUT_S} s"
+    done, reason = ask_library(_SCRIPTS / f"ask_{library}.py", [argument], python=python)
+    if done is None:
         return None, [Finding(code, f"cannot run {library}: {reason}", place, None, "warning")]
     keys = None
     for line in done.stdout.splitlines():
@@ -60,18 +49,3 @@ def ask(library: Library, argument: str, python: str | None) -> tuple[LibraryKey
         return None, [Finding(code, f"cannot run {library}: {last}", place, None, "warning")]
     hint = "the installed release does not accept this file; a newer one may have options unknown to hpc-launch"
     return keys, [Finding(code, f"{library} refuses the file: {last}", place, hint)]
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    # The file is checked, not this machine: do not look for a GPU.
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=environment,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
