@@ -9,19 +9,22 @@ from contextlib import suppress
 
 from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.job.hostlist import expand
-from hpc_launch.prepare.submit_sweep import SweepProgress, submit_points
+from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.prepare.submit_sweep import SweepProgress, room_for, send_points, submit_points
 from hpc_launch.retry.drivers import Schedulers
 from hpc_launch.retry.next_attempt import edited_since, next_attempt
-from hpc_launch.retry.resubmit_points import is_repeated, resubmit_points
-from hpc_launch.runs.groups.arrays import unsubmitted
+from hpc_launch.runs.groups.arrays import Sending, refuse_cancelled, settle_arrays, unsubmitted, was_never_submitted
 from hpc_launch.runs.groups.cancel_sweep import reopen_sweep
 from hpc_launch.runs.groups.pipeline_folder import as_pipeline, pipeline_of, reopen, stage_of, without_run
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter, point_number
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker, alive_by
+from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.runs.submitting.submit_attempt import submit_next
-from hpc_launch.schedulers.scheduler import scheduler_for
+from hpc_launch.schedulers.scheduler import Scheduler, scheduler_for
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.poll import poll_pipeline, poll_runs, poll_sweep
 from hpc_launch.service.submit import (
@@ -32,6 +35,64 @@ from hpc_launch.service.submit import (
     warn_about_node_health,
     warn_about_shared_checkpoints,
 )
+
+
+def is_repeated(status: RunStatus, run: RunFolder) -> bool:
+    """Whether `resubmit SWEEP` repeats a point: it did not end well, or an earlier `resubmit` of it came to nothing."""
+    attempts = run.attempts()
+    if not attempts:
+        return False
+    if was_never_submitted(attempts[-1]):
+        return len(attempts) > 1  # the first attempt is left to `submit_points`
+    return status.state in ("FAILED", "STOPPED", "CANCELLED")
+
+
+def resubmit_points(
+    sweep: SweepFolder,
+    runs: Sequence[RunFolder],
+    scheduler: Scheduler,
+    *,
+    sets: Sequence[str],
+    exclude: Sequence[str],
+    index: Index,
+) -> tuple[SweepProgress, list[str]]:
+    """Submit the next attempt of each of these points; also what is wrong with some of them, as text.
+
+    Raises:
+        UsageError: Another process submits points of the sweep, or it was cancelled.
+        Unreachable: The scheduler does not answer.
+    """
+    if not runs:
+        return SweepProgress(()), []
+    refuse_cancelled(sweep)
+    with one_submitter(sweep) as alone:
+        if not alone:
+            raise UsageError(f"another process is submitting {sweep.name}", f"hpc-launch status {sweep.name}")
+        settle_arrays(sweep, scheduler)
+        tracker = RunTracker(runs, lambda _: scheduler)
+        tracker.poll(fresh=True)
+        jobs: dict[int, PreparedJob] = {}
+        attempts: dict[int, PreparedAttempt] = {}
+        follows: dict[int, int] = {}
+        faults: list[str] = []
+        for run in runs:
+            number = point_number(run)
+            try:
+                alive = alive_by(tracker, run)
+                if alive is not None:
+                    raise UsageError(f"not over: {alive}")
+                jobs[number], attempts[number] = next_attempt(run, sets=sets, exclude=exclude)
+                follows[number] = tracker.views(run)[-1].files.attempt.number
+            except UserError as error:
+                faults.append(f"{run.name}: {error}")
+        if not attempts:
+            return SweepProgress(()), faults
+        index.resubmitting(sweep.run)
+        room = room_for(sweep, scheduler, next(iter(jobs.values())))
+        now = dict(list(attempts.items())[: room.points])
+        job_ids, why = send_points(Sending(sweep, scheduler, index), room, jobs, now, follows, must=True)
+        left = len(attempts) - len(now)
+        return SweepProgress(tuple(job_ids), left, why or (room.why_left(len(now)) if left else None)), faults
 
 
 def resubmit(
