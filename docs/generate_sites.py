@@ -7,7 +7,7 @@ from pathlib import Path
 
 from docs.site_page import MADE, UNKNOWN, Shipped, launcher_of, page, request, runtime_of, table
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.job.reader import read
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile

@@ -25,9 +25,9 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular, write_output
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import refuse_replaceable
+from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.patterns import compiled
-from hpc_launch.base.python_command import module_command
 from hpc_launch.base.user_dirs import make_own_folder, make_private, user
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import EndFacts, Evidence

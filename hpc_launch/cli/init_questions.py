@@ -24,7 +24,7 @@ def new_job(
     from hpc_launch.base.errors import Refused, UsageError
     from hpc_launch.base.findings import Finding, Place
     from hpc_launch.from_script.new_job import likely_trainings, new_job_text, questions, read_training
-    from hpc_launch.job.set_options import override_layer
+    from hpc_launch.job.job_file import override_layer
     from hpc_launch.sites.read_profile import load_site_profile, read_user_overlay
 
     findings: list[Finding] = []

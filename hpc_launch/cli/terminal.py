@@ -195,7 +195,7 @@ def run_there(host: str, arguments: Sequence[str]) -> int:
 
     from hpc_launch.agent.connection import SSH_FAILED
     from hpc_launch.base.errors import Unreachable
-    from hpc_launch.base.python_command import module_command
+    from hpc_launch.base.installed import module_command
     from hpc_launch.schedulers.ssh.ssh_command import SSH
 
     command = shlex.join(["exec", *module_command("hpc_launch"), *arguments])

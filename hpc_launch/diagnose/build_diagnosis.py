@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import log_candidates, worker_candidates
+from hpc_launch.diagnose import candidates, log_candidates, torchrun_failures
 from hpc_launch.diagnose.candidates import Candidate
 from hpc_launch.diagnose.diagnosis import (
     NODE_CHECK,
@@ -16,8 +20,45 @@ from hpc_launch.diagnose.diagnosis import (
     FirstFailure,
     Quote,
 )
-from hpc_launch.diagnose.diagnosis_input import DiagnosisInput
 from hpc_launch.diagnose.evidence import Evidence
+from hpc_launch.diagnose.rulebook import Rulebook
+
+
+@dataclass(frozen=True)
+class DiagnosisInput:
+    """One attempt, or the logs of any job, to be diagnosed."""
+
+    evidence: Evidence
+    rules: Rulebook
+
+    @cached_property
+    def _from_logs(self) -> tuple[list[Candidate], list[Candidate]]:
+        return log_candidates.from_logs(self.evidence, self.rules)
+
+    @cached_property
+    def solid(self) -> list[Candidate]:
+        """Everything that may be the root cause."""
+        evidence, ahead = self.evidence, dict(self.evidence.clocks)
+        written = [*self._from_logs[0], *torchrun_failures.from_workers(evidence, self.rules)]
+        return [
+            *(_by_first_clock(candidate, ahead) for candidate in written),
+            *candidates.from_scheduler(evidence),
+            *candidates.from_notes(evidence.notes),
+        ]
+
+    @property
+    def faint(self) -> list[Candidate]:
+        """What the program survived, or only warned of."""
+        return self._from_logs[1]
+
+
+def _by_first_clock(candidate: Candidate, ahead: Mapping[str, float]) -> Candidate:
+    """The candidate with its time by the clock of the first node, good enough to order the candidates."""
+    offset = ahead.get(candidate.node or "", 0.0)
+    if not offset or candidate.time is None:
+        return candidate
+    return replace(candidate, time=candidate.time - offset, timed=False)
+
 
 _NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"})
 """Classes in which a node is at fault, not the program."""
@@ -121,7 +162,7 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
                 node, rank = one.node, one.rank
                 break
     if rank is None:
-        workers = worker_candidates.workers_of(evidence)
+        workers = torchrun_failures.workers_of(evidence)
         here = [one for one in workers if node is None or one.node is None or _short(one.node) == _short(node)]
         # A single machine appears as localhost in one place and by its name in another.
         for worker in [*here, *([] if len(evidence.nodes) > 1 else workers)][:1]:
@@ -134,7 +175,7 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
         for note in sorted(ended, key=lambda note: note.time or 0.0)[:1]:
             rank, node, time = note.rank, node or note.node, time if time is not None else note.time
     if node is None and rank is not None:
-        node = next((one.node for one in worker_candidates.workers_of(evidence) if one.rank == rank and one.node), None)
+        node = next((one.node for one in torchrun_failures.workers_of(evidence) if one.rank == rank and one.node), None)
     if rank is None and node is None:
         tasks = [
             one

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from hpc_launch.diagnose import root_cause
-from hpc_launch.diagnose.build_diagnosis import build
+from hpc_launch.diagnose.build_diagnosis import DiagnosisInput, build
 from hpc_launch.diagnose.candidates import Candidate
 from hpc_launch.diagnose.diagnosis import (
     NEVER_SUBMITTED,
@@ -21,9 +21,8 @@ from hpc_launch.diagnose.diagnosis import (
     Diagnosis,
     Quote,
 )
-from hpc_launch.diagnose.diagnosis_input import DiagnosisInput
-from hpc_launch.diagnose.ended_well import ended_well, last_word
 from hpc_launch.diagnose.evidence import HEARTBEAT, OWN_FAULTS, Evidence, LogScan
+from hpc_launch.diagnose.root_cause import ended_well, last_word
 from hpc_launch.diagnose.rulebook import Rulebook
 
 _TOO_FEW_NODES = re.compile(

@@ -13,9 +13,8 @@ import yaml
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.patterns import compiled
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
-from hpc_launch.diagnose.failure_rule import Cause, ClassFacts, FailureRule
 from hpc_launch.diagnose.regex_literals import needed_words
-from hpc_launch.diagnose.rulebook import Rulebook
+from hpc_launch.diagnose.rulebook import Cause, ClassFacts, FailureRule, Rulebook
 from hpc_launch.job.yaml_source import parse_list
 
 FOLDER = Path(__file__).resolve().parent / "rules"

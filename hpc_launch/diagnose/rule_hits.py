@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 from hpc_launch.diagnose.evidence import Hit
-from hpc_launch.diagnose.failure_rule import FailureRule
-from hpc_launch.diagnose.log_line import FAINT, LogLine
-from hpc_launch.diagnose.rulebook import Rulebook
-from hpc_launch.diagnose.timestamps import line_time, year_of
+from hpc_launch.diagnose.log_line import FAINT, LogLine, line_time, year_of
+from hpc_launch.diagnose.rulebook import FailureRule, Rulebook
 from hpc_launch.diagnose.torchrun_failures import WorkerBlocks
 from hpc_launch.diagnose.tracebacks import Tracebacks
 

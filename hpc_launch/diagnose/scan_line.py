@@ -1,22 +1,94 @@
-"""Scan the lines of a log: classify each form of line once, and match lines against the rules."""
+"""Scan the lines of a log: classify each form of line once, and match lines against the rules with limited work."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
 
-from hpc_launch.diagnose.crowded_lines import CrowdedLines, HeldLine
-from hpc_launch.diagnose.episodes import Episodes
+from msgspec import Struct
+
 from hpc_launch.diagnose.evidence import LogScan
 from hpc_launch.diagnose.furthest_step import ProgressMeter
-from hpc_launch.diagnose.line_kind import Kind, line_kind, shows_progress
-from hpc_launch.diagnose.log_line import parse, plain
-from hpc_launch.diagnose.match_budget import LINE_UNITS, MatchBudget
+from hpc_launch.diagnose.line_kind import Episodes, Kind, line_kind, shows_progress
+from hpc_launch.diagnose.log_line import line_time, parse, plain, year_of
 from hpc_launch.diagnose.rule_hits import RuleHits
 from hpc_launch.diagnose.rulebook import Rulebook
-from hpc_launch.diagnose.timestamps import line_time, year_of
 from hpc_launch.diagnose.torchrun_failures import WorkerBlocks, starts_block
 from hpc_launch.diagnose.tracebacks import IGNORED, Tracebacks
+
+UNITS = 100_000_000
+"""Characters that expressions search in one log, about five seconds. Ordinary logs of failures take a tenth of it."""
+
+LINE_UNITS = 1000
+"""What a line takes before any expression searches it."""
+
+
+class MatchBudget:
+    """The work that is left for a log. Once it is spent, only the end of the log is matched."""
+
+    def __init__(self, units: int = UNITS) -> None:
+        self._left = units
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing is left."""
+        return self._left <= 0
+
+    def spend(self, units: int) -> None:
+        """Take off what a line took."""
+        self._left -= units
+
+    def for_next_log(self) -> MatchBudget:
+        """The budget of the attempt's next log: what is left, and never too little for an ordinary log."""
+        return MatchBudget(max(self._left, UNITS // 20))
+
+
+FIRST = 1000
+"""How many lines with the same words of rules are read at once."""
+LAST = 200
+"""How many of the later ones are read at the end of the log."""
+_SETS = 20_000
+"""How many sets of words are remembered."""
+
+
+class HeldLine(Struct, frozen=True):
+    """A line that is read at the end of the log."""
+
+    line: int
+    text: str
+    task: int | None
+    time: float | None
+    """The latest time known at this line."""
+
+
+class CrowdedLines:
+    """Counts lines by the words of rules in them, and holds back the last of those that come too often."""
+
+    def __init__(self) -> None:
+        self._count: dict[frozenset[int], int] = {}
+        self._held: dict[frozenset[int], deque[HeldLine]] = {}
+
+    def crowded(self, words: frozenset[int]) -> bool:
+        """Count a line with these words of rules; True if enough such lines were read."""
+        if not words:
+            return False
+        count = self._count.get(words, 0) + 1
+        if count > FIRST:
+            return True
+        if len(self._count) < _SETS or words in self._count:
+            self._count[words] = count
+        return False
+
+    def hold(self, words: frozenset[int], line: HeldLine) -> None:
+        """Keep such a line until the end of the log, or until enough others have followed."""
+        self._held.setdefault(words, deque(maxlen=LAST)).append(line)
+
+    def release(self) -> list[HeldLine]:
+        """The lines that were held back, in order."""
+        held = sorted((line for lines in self._held.values() for line in lines), key=lambda line: line.line)
+        self._held.clear()
+        return held
+
 
 _FORMS = 20_000
 """How many line shapes are remembered before the memory is cleared."""

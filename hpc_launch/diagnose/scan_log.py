@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from hpc_launch.diagnose.evidence import LogScan
-from hpc_launch.diagnose.match_budget import MatchBudget
-from hpc_launch.diagnose.rulebook import Rulebook
-from hpc_launch.diagnose.scan_line import LineScanner
-from hpc_launch.diagnose.word_search import Search, word_search
+from hpc_launch.diagnose.rulebook import Rulebook, Search, word_search
+from hpc_launch.diagnose.scan_line import LineScanner, MatchBudget
 
 LONGEST_LINE = 1 << 18
 """Bytes after which an unfinished line is scanned in pieces."""

@@ -13,7 +13,7 @@ from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import MemoryEstimate, memory
 from hpc_launch.estimate.step_time import StepTime, step_time
 from hpc_launch.estimate.training_setup import Recompute, Schedule, Sharding, TrainingSetup, stage_layers
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout, split_for, virtual_sizes
 from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.model.model_config import ModelConfig

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpc_launch.job.secret_names import SECRET_NAME
+from hpc_launch.job.container import SECRET_NAME
 
 Outcome = Literal["unnecessary", "taken", "not_understood"]
 _RANK = {"unnecessary": 0, "taken": 1, "not_understood": 2}

@@ -17,7 +17,7 @@ from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.statements import Reader
 from hpc_launch.from_script.variables import Variables
 from hpc_launch.from_script.words import Word
-from hpc_launch.job.secret_names import SECRET_NAME
+from hpc_launch.job.container import SECRET_NAME
 
 _PLACEHOLDER = re.compile(r"<([A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+)>")
 """`<YOUR_ACCOUNT>` of an example, which bash would take for redirections."""

@@ -12,7 +12,7 @@ from hpc_launch.from_script.old_job import OldJob
 from hpc_launch.from_script.script_text import Node, find_all, text_of
 from hpc_launch.from_script.variables import Variables
 from hpc_launch.from_script.words import Value, Word
-from hpc_launch.job.secret_names import SECRET_NAME
+from hpc_launch.job.container import SECRET_NAME
 
 _DEBUGGING = {
     "NCCL_DEBUG NCCL_DEBUG_SUBSYS": "debugging; each run records NCCL's last collectives",

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hpc_launch.base.errors import UsageError, UserError
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.images.apptainer_tool import Tool, missing_to_build, run
 from hpc_launch.images.architecture import architecture
-from hpc_launch.images.draft_folder import draft_folder
-from hpc_launch.images.image_record import ImageRecord, digest_of, now, put
+from hpc_launch.images.image_record import ImageRecord, digest_of, draft_folder, now, put
 from hpc_launch.images.probe import versions_in
 
 ENDING = ".def"

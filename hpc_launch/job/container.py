@@ -1,12 +1,93 @@
-"""`container:` of a job file: the image and how to run it."""
+"""`environment:`, `code:` and `container:` of a job file: what a job runs in."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.field_types import Scalar, VariableName
+from hpc_launch.job.type_hints import Mebibytes, Scalar, VariableName
+
+SECRET_NAME = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
+"""Searched in the name of a variable."""
+
+
+class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The software that the training needs, in the order in which it is set up."""
+
+    source: Annotated[list[str], Meta(description="Files to source in the job's shell, before everything else.")] = []
+    modules: Annotated[list[str], Meta(description="Environment modules to load, in this order.")] = []
+    conda: Annotated[str | None, Meta(description="Conda environment to activate, by name or path.")] = None
+    venv: Annotated[str | None, Meta(description="Virtual environment to activate.")] = None
+    python: Annotated[
+        str | None,
+        Meta(description="Python interpreter. Default: the `python3` found after the steps above."),
+    ] = None
+    stack: Annotated[
+        str | None, Meta(description="An entry of the site's `stacks:`. Default: the one for the queue's nodes.")
+    ] = None
+    stage: Annotated[
+        Literal["auto", "node", "off"],
+        Meta(
+            description="Copy the virtual environment or conda environment to a disk of each node before the "
+            "training starts. `auto` does so for jobs of at least 4 nodes if the site profile names a `node_local` "
+            "folder and the environment is on a shared file system. `node` always does, in `/dev/shm` where there "
+            "is no such folder or no room in it. A node whose copy cannot be made uses the original."
+        ),
+    ] = "auto"
+    versions: Annotated[
+        dict[str, str],
+        Meta(description="Software versions, for the site's conditions.", examples=[{"nccl": "2.27.3"}]),
+    ] = {}
+    torch: Annotated[
+        str | None,
+        Meta(
+            description="PyTorch version, such as `2.13`, if hpc-launch cannot find it next to the interpreter "
+            "(modules, images). Options that it does not support are not used.",
+            pattern=r"^\d+\.\d+",
+        ),
+    ] = None
+
+
+class Code(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Snapshot of the code. All attempts of a run use it, so later edits do not affect them."""
+
+    snapshot: Annotated[
+        Literal["auto", "off"],
+        Meta(
+            description="`auto` copies the folder that contains `script` into the run folder at submission and "
+            "runs the script from there. The working directory does not change. `off` runs the script "
+            "from its original location."
+        ),
+    ] = "auto"
+    exclude: Annotated[
+        list[str],
+        Meta(
+            description="Names of files and folders to link instead of copying. `*` matches any text.",
+            examples=[["data", "*.bin"]],
+        ),
+    ] = []
+    limit: Annotated[
+        Mebibytes,
+        Meta(description="Maximum size of the snapshot. A larger folder is not copied; a larger file is linked."),
+    ] = 100
+    copy_workdir: Annotated[
+        bool,
+        Meta(
+            description="On hosts that share no folders (`scheduler.shared_folders`): copy the working directory to "
+            "each host, without caches, files that may hold secrets, and what `exclude` names. A folder larger than "
+            "`limit` is refused. If false, each host must have it."
+        ),
+    ] = False
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`code: off` or `code: auto`."""
+        if value is False:
+            return {"snapshot": "off"}
+        return {"snapshot": value} if isinstance(value, str) else None
+
 
 ACTIONS = ("source", "venv", "set", "unset", "prepend")
 """Actions of a prelude step. Each step has exactly one."""

@@ -1,7 +1,10 @@
-"""A parsed file: its data, and the position and original text of each value."""
+"""A YAML document with positions: what each spelling of a value means, and where each value comes from."""
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -9,6 +12,36 @@ from msgspec import Struct
 
 from hpc_launch.base.files import FileAccess
 from hpc_launch.base.findings import Place
+
+NULL = frozenset(("", "~", "null", "Null", "NULL"))
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+# At most 1000 digits: int() rejects text of more than 4300, and nothing that long is meant as a number.
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,999})")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+
+
+def scalar(text: str) -> str | int | float | bool | None:
+    """Convert an unquoted YAML scalar. `--set KEY=VALUE` uses the same rules."""
+    if text in NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        # An abbreviated commit hash such as 12e4567 looks like a huge number; keep it as text.
+        return number if math.isfinite(number) else text
+    return text
+
+
+def flow_yaml(value: Any) -> str:
+    """A value as YAML on one line, in printable characters: JSON, with the escapes of YAML."""
+    return "".join(
+        character if character.isprintable() else f"\\U{ord(character):08x}"
+        for character in json.dumps(value, ensure_ascii=False)
+    )
+
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indices that lead to a value."""
@@ -43,3 +76,39 @@ class Document(Struct, frozen=True):
     """The file's text."""
     opened: FileAccess | None = None
     """Who can change the file that was read: its path may lead to another one by now."""
+
+
+class Origin(Struct, frozen=True):
+    """`layer` is `default`, `site NAME`, `base NAME`, `user`, `job`, `--set` or `rule`.
+
+    `note` is the reason of a rule, `fact` describes the source of a site fact, and `why` is the reason that the site
+    gives.
+    """
+
+    layer: str
+    place: Place | None = None
+    note: str = ""
+    fact: str = ""
+    why: str = ""
+
+    def short(self) -> str:
+        """Short form for a comment in the script: file name and line, or the rule's reason."""
+        return "; ".join(part for part in (self._where(), self.fact, self.why) if part)
+
+    def _where(self) -> str:
+        if self.note:
+            return self.note
+        if self.place is None:
+            return self.layer
+        name = self.place.file.rsplit("/", 1)[-1]
+        return name if self.place.line is None else f"{name}:{self.place.line}"
+
+    def __str__(self) -> str:
+        place = f" {self.place}" if self.place else ""
+        notes = "; ".join(part for part in (self.note, self.fact, self.why) if part)
+        return f"[{self.layer}]{place}{f' ({notes})' if notes else ''}"
+
+
+def rule(note: str) -> Origin:
+    """Origin of a value that no file sets: a rule of hpc-launch, with a short reason."""
+    return Origin("rule", note=note)

@@ -10,20 +10,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.checkpoint import Checkpoint, Drill
-from hpc_launch.job.code import Code
-from hpc_launch.job.container import Container
-from hpc_launch.job.environment import Environment
-from hpc_launch.job.field_types import NAME_PATTERN, Mebibytes, Scalar, Seconds, VariableName
-from hpc_launch.job.hang import Hang
-from hpc_launch.job.launcher import Launcher
+from hpc_launch.job.checkpoint import Checkpoint, Drill, Hang
+from hpc_launch.job.container import Code, Container, Environment
+from hpc_launch.job.launcher import Launcher, Parallel
 from hpc_launch.job.model import Model
-from hpc_launch.job.notify import Notify
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.notify import Notify, Tracker
 from hpc_launch.job.retry import Retry
 from hpc_launch.job.strategy import Strategy
 from hpc_launch.job.sweep import Sweep
-from hpc_launch.job.trackers import Tracker
+from hpc_launch.job.type_hints import NAME_PATTERN, Mebibytes, Scalar, Seconds, VariableName
 
 
 class ProgressPatterns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""`notify:` of a job file: messages about a run, and who gets them."""
+"""`notify:` and `trackers:` of a job file: messages about a run, and experiment trackers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.field_types import Duration
+from hpc_launch.job.type_hints import Duration
 
 NotifyEvent = Literal["start", "first_step", "end", "stop", "no_progress"]
 WebhookFormat = Literal["slack", "mattermost", "teams", "ntfy", "json"]
@@ -73,3 +73,27 @@ class Notify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def wanted(self) -> tuple[str, ...]:
         """The events that are told."""
         return tuple(dict.fromkeys(self.events or get_args(NotifyEvent)))
+
+
+class Tracker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An experiment tracker that the training writes to. hpc-launch sets the variables that it needs on the site."""
+
+    name: Annotated[
+        Literal["wandb", "tensorboard", "mlflow", "neptune"],
+        Meta(
+            description="`wandb` is Weights & Biases; `tensorboard` writes files to the run folder. All attempts "
+            "continue one run of the tracker ([details](continuation.md#one-run-of-the-tracker))."
+        ),
+    ]
+    mode: Annotated[
+        Literal["online", "offline"] | None,
+        Meta(
+            description="wandb: `online` sends data while the job runs; `offline` writes to the run folder for a "
+            "later `wandb sync`. Default: as the site's `internet` allows."
+        ),
+    ] = None
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`trackers: [wandb]`."""
+        return {"name": value} if isinstance(value, str) else None

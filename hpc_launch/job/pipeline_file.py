@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.document import Document, KeyPath, flow_yaml
 from hpc_launch.job.pipeline import StageKeys
 from hpc_launch.job.reader import read
-from hpc_launch.job.scalars import flow_yaml
 from hpc_launch.job.shell_text import end_of_placeholders
 from hpc_launch.job.yaml_source import read_document
 

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.document import KeyPath
-from hpc_launch.job.scalars import scalar
+from hpc_launch.job.document import KeyPath, scalar
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import Member, fields_of, members, structs_in
 from hpc_launch.job.units import UNITS

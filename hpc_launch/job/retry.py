@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.field_types import Duration
+from hpc_launch.job.type_hints import Duration
 
 FAILURE_CLASSES = (
     "cuda_oom", "host_oom", "nccl_timeout", "nccl_system_error", "rendezvous_failure", "port_in_use", "gpu_hardware",

@@ -13,9 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.job.document import KeyPath
-from hpc_launch.job.scalars import flow_yaml
-from hpc_launch.job.secret_names import SECRET_NAME
+from hpc_launch.job.container import SECRET_NAME
+from hpc_launch.job.document import KeyPath, flow_yaml
 from hpc_launch.job.sweep import RandomRange, RandomValues, Sweep
 
 MAX_POINTS = 10_000

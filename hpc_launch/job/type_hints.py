@@ -1,4 +1,4 @@
-"""Inspect the type hints of Struct types, for the reader, the short forms and the JSON schema."""
+"""Types of fields that files share, and how the reader, the short forms and the JSON schema look at type hints."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ from msgspec.structs import FieldInfo
 from msgspec.structs import fields as struct_fields
 
 from hpc_launch.job.units import UNITS
+
+Seconds = Annotated[int, Meta(extra={"unit": "time"})]
+Duration = Annotated[int, Meta(extra={"unit": "duration"})]
+Mebibytes = Annotated[int, Meta(extra={"unit": "memory"})]
+Scalar = str | int | float | bool | None
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Member(NamedTuple):

@@ -17,11 +17,19 @@ from msgspec.structs import replace
 from hpc_launch.base.files import access_to, open_regular
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job.document import Document, KeyPath
-from hpc_launch.job.scalars import NULL, scalar
+from hpc_launch.job.document import NULL, Document, KeyPath, scalar
 from hpc_launch.job.shell_text import visible
-from hpc_launch.job.yaml_errors import SourceError, forbidden_characters, place_after, syntax_finding
-from hpc_launch.job.yaml_nodes import MAX_DEPTH, MAX_NODES, YamlNode, root_node, too_large
+from hpc_launch.job.yaml_nodes import (
+    MAX_DEPTH,
+    MAX_NODES,
+    SourceError,
+    YamlNode,
+    forbidden_characters,
+    place_after,
+    root_node,
+    syntax_finding,
+    too_large,
+)
 
 MAX_BYTES = 4 * 1024 * 1024
 

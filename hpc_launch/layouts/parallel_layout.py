@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 
 
 class ModelShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

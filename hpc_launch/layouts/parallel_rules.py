@@ -10,7 +10,7 @@ from typing import Literal
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, ModelShape, ParallelLayout, split_for, stage_units
 
 PlaceOf = Callable[[str], Place | None]

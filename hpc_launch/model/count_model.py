@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.base.python_command import ask_library
+from hpc_launch.base.installed import ask_library
 from hpc_launch.job.document import Document
 from hpc_launch.job.model import LARGEST_SIZE, MOST_LAYERS
 from hpc_launch.job.shell_text import visible

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.job.document import KeyPath
+from hpc_launch.job.container import SECRET_NAME
+from hpc_launch.job.document import KeyPath, rule
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.origin import rule
-from hpc_launch.job.secret_names import SECRET_NAME
 from hpc_launch.job.shell_text import RUNTIME
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import LaunchPlan, Prelude, Variable, WatchPlan

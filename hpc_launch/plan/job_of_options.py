@@ -18,8 +18,7 @@ from hpc_launch.job.document import KeyPath
 from hpc_launch.job.hostlist import expand
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer, merge
-from hpc_launch.job.reader import check, read
-from hpc_launch.job.short_forms import long_form
+from hpc_launch.job.reader import check, long_form, read
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites.network import JobHost

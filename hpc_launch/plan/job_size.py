@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.job.origin import Origin, rule
+from hpc_launch.job.document import Origin, rule
 from hpc_launch.job.units import format_memory
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.node_classes import NodeClass

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from hpc_launch.base.findings import Place
 from hpc_launch.estimate.training_setup import Framework, Optimizer, Recompute, Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.job.strategy import Strategy
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.layouts.parallel_layout import ParallelLayout

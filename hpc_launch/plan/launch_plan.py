@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpc_launch.job.document import Origin
 from hpc_launch.job.launcher import LauncherName
-from hpc_launch.job.origin import Origin
 from hpc_launch.job.shell_text import Text
 from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.sites.network import JobHost, MasterAddress

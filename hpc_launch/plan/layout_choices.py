@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from hpc_launch.estimate.compare_layouts import EVERYTHING, Choices
 from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.job.strategy import FullySharded
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters

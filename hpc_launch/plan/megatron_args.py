@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check, check_connections
 from hpc_launch.model.megatron_options import SHAPE_OPTIONS, arguments, shape_of_arguments

@@ -9,8 +9,8 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.field_types import Scalar
 from hpc_launch.job.shell_text import Text, Var
+from hpc_launch.job.type_hints import Scalar
 from hpc_launch.plan.launch_plan import Entry, Line, Program
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.recorded_parts import CodePlan

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
-from hpc_launch.job.document import KeyPath
-from hpc_launch.job.field_types import Scalar
-from hpc_launch.job.origin import Origin, rule
+from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.shell_text import Text, Var
+from hpc_launch.job.type_hints import Scalar
 from hpc_launch.job.units import format_memory, format_time
 from hpc_launch.plan.driver_plan import mail_options
 from hpc_launch.plan.job_size import JobSize

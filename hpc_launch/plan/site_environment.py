@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from hpc_launch.job.document import KeyPath
-from hpc_launch.job.origin import Origin
+from hpc_launch.job.document import KeyPath, Origin
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.environment import fabric_variables

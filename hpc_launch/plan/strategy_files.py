@@ -9,8 +9,7 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.document import KeyPath
-from hpc_launch.job.origin import Origin, rule
+from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.shell_text import Text, Var, join_parts
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.plan_draft import ValueFiller

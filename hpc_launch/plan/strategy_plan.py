@@ -6,8 +6,8 @@ from typing import Literal
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
-from hpc_launch.job.origin import Origin, rule
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.document import Origin, rule
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.strategy import Strategy
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.origin import Origin
+from hpc_launch.job.document import Origin
 from hpc_launch.job.strategy import Strategy
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.plan_draft import ValueFiller

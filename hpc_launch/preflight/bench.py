@@ -11,8 +11,8 @@ from statistics import median
 
 from msgspec import to_builtins
 
-from hpc_launch.base.agent_archive import AGENT
 from hpc_launch.base.files import write_atomic
+from hpc_launch.base.installed import AGENT
 from hpc_launch.job.shell_text import visible
 from hpc_launch.preflight.short_run import Context, Level, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.prepare.prepare import PreparedJob

@@ -17,10 +17,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.python_command import WITHOUT_CURRENT_FOLDER
-from hpc_launch.images.probe import MARK, probe_code
-from hpc_launch.images.script_imports import top_imports
-from hpc_launch.images.start_image import setting_lines, setup_lines
+from hpc_launch.base.installed import WITHOUT_CURRENT_FOLDER
+from hpc_launch.images.check_image import top_imports
+from hpc_launch.images.probe import MARK, probe_code, setting_lines, setup_lines
 from hpc_launch.job.shell_text import plain, quote
 from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
 from hpc_launch.plan.launchers.descriptor import descriptor

@@ -6,9 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.job.document import KeyPath
+from hpc_launch.job.document import KeyPath, Origin
 from hpc_launch.job.merge import Merged
-from hpc_launch.job.origin import Origin
 from hpc_launch.job.shell_text import Text, Var, visible
 from hpc_launch.plan.launch_plan import SiteStep, Variable
 from hpc_launch.prepare.prepare import PreparedJob

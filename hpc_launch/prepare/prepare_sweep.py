@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job.set_options import override_layer
+from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.sweep import Sweep
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of
 from hpc_launch.prepare.detect_site import detect_site, is_elsewhere

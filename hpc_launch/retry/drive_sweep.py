@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from hpc_launch.base.files import write_atomic
-from hpc_launch.base.python_command import module_command
+from hpc_launch.base.installed import module_command
 from hpc_launch.prepare.submit_sweep import SweepProgress, advance
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome, Drivers, Schedulers
 from hpc_launch.runs.groups.sweep_folder import (

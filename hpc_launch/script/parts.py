@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import cache
 
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.images.runtimes.wrap_command import wrap_command
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor

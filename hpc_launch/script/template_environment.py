@@ -11,9 +11,9 @@ from jinja2.bccache import Bucket, BytecodeCache, FileSystemBytecodeCache
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpc_launch.base.files import open_regular
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.base.user_dirs import cache_folder, make_own_folder, make_private
-from hpc_launch.job.origin import Origin
+from hpc_launch.job.document import Origin
 from hpc_launch.job.shell_text import Text, Var, here_document, inside_quotes, quote, visible
 
 _COMMENT_COLUMN = 60

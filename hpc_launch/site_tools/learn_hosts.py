@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from hpc_launch.base.agent_archive import AGENT
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import read_text
 from hpc_launch.base.findings import errors
-from hpc_launch.job.read_hostfile import SlotHost, read_hostfile
+from hpc_launch.base.installed import AGENT
+from hpc_launch.job.hostlist import SlotHost, read_hostfile
 from hpc_launch.prepare.detect_site import this_machine
 from hpc_launch.schedulers.ssh.ssh_command import HostReply, ask_hosts
 from hpc_launch.site_tools.learning.draft_hosts import draft_hosts

@@ -12,7 +12,7 @@ from msgspec import Struct
 from hpc_launch.base.errors import Refused, Unreachable, UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.job.read_hostfile import SlotHost
+from hpc_launch.job.hostlist import SlotHost
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
 from hpc_launch.prepare.detect_site import detect_site
 from hpc_launch.runs.node_health_store import NodeHealthStore

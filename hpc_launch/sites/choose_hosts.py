@@ -9,9 +9,8 @@ from pathlib import Path
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.job.hostlist import expand
+from hpc_launch.job.hostlist import SlotHost, expand, filter_hosts, read_hostfile
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.read_hostfile import SlotHost, filter_hosts, read_hostfile
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
 from hpc_launch.sites.network import JobHost, SshHost
 from hpc_launch.sites.profile import SiteProfile

@@ -15,10 +15,8 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import Document, KeyPath, Source
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.merge import Layer, Merged, merge
-from hpc_launch.job.merge_operators import parse_operators
-from hpc_launch.job.reader import check
-from hpc_launch.job.short_forms import long_form
+from hpc_launch.job.merge import Layer, Merged, merge, parse_operators
+from hpc_launch.job.reader import check, long_form
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import BASES, ENDING, pinned_parents, search_folders

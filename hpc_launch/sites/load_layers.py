@@ -15,13 +15,10 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import Document, Source
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.job_file import read_job, split_stage
-from hpc_launch.job.merge import Layer, merge
-from hpc_launch.job.merge_operators import parse_operators
-from hpc_launch.job.reader import check, read
-from hpc_launch.job.set_options import override_layer
+from hpc_launch.job.job_file import override_layer, read_job, split_stage
+from hpc_launch.job.merge import Layer, merge, parse_operators
+from hpc_launch.job.reader import check, long_form, read
 from hpc_launch.job.shell_text import Text
-from hpc_launch.job.short_forms import long_form
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Detection
 from hpc_launch.sites.layers import sublayer

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from hpc_launch.job.field_types import Mebibytes, Scalar
+from hpc_launch.job.type_hints import Mebibytes, Scalar
 from hpc_launch.sites.prelude import PreludeStep, Setting
 
 Kind = Literal["slingshot", "infiniband", "omni-path", "roce", "efa", "gcp", "ethernet"]

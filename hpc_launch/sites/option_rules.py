@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.environment import Environment
-from hpc_launch.job.field_types import Scalar, VariableName
+from hpc_launch.job.container import Environment
+from hpc_launch.job.type_hints import Scalar, VariableName
 from hpc_launch.sites.conditions import Version, When
 from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.provenance import EntrySource

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.field_types import Scalar, VariableName
+from hpc_launch.job.type_hints import Scalar, VariableName
 from hpc_launch.sites.conditions import When
 from hpc_launch.sites.provenance import EntrySource
 

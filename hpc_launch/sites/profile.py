@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.field_types import NAME_PATTERN
+from hpc_launch.job.type_hints import NAME_PATTERN
 from hpc_launch.sites.folders import Cache, Containers, Folder
 from hpc_launch.sites.network import HOST_NAME, Launch, Network, SshHost
 from hpc_launch.sites.node_classes import Fabric, NodeClass

@@ -8,9 +8,9 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.container import SECRET_NAME
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
-from hpc_launch.job.secret_names import SECRET_NAME
 from hpc_launch.sites.prelude import ACTIONS, ACTIONS_BY_PLACE, PreludeStep
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import LimitRow

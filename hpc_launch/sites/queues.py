@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.field_types import Duration, Scalar, Seconds
+from hpc_launch.job.type_hints import Duration, Scalar, Seconds
 from hpc_launch.sites.prelude import Setting
 
 

@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.findings import Place
+from hpc_launch.job.document import Origin
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Merged
-from hpc_launch.job.origin import Origin
 from hpc_launch.job.shell_text import Text
 from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.profile import SiteProfile

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.installed import shipped
 from hpc_launch.base.json_records import read_record
-from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import config_folder
-from hpc_launch.job.field_types import NAME_PATTERN
+from hpc_launch.job.type_hints import NAME_PATTERN
 
 PINNED = "pinned"
 """A link in a team's folder: to the copy of the pinned revision (relative), or to a shared folder (absolute)."""

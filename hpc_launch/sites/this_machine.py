@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.environment import Environment
+from hpc_launch.job.container import Environment
 from hpc_launch.job.hostlist import expand
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain

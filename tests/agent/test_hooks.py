@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.agent_archive import HOOKS
+from hpc_launch.base.installed import HOOKS
 from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
 

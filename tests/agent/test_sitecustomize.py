@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.agent_archive import PHASES
+from hpc_launch.base.installed import PHASES
 from tests.marks import prove
 
 RANK = ["python", "torch", "init", "store", "group", "collective", "done"]

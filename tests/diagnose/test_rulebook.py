@@ -11,11 +11,10 @@ import pytest
 
 from hpc_launch.diagnose import read_rules
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
-from hpc_launch.diagnose.failure_rule import FailureRule
 from hpc_launch.diagnose.log_line import LONGEST
 from hpc_launch.diagnose.read_rules import parse_rules
 from hpc_launch.diagnose.regex_literals import needed_words
-from hpc_launch.diagnose.rulebook import Compiled
+from hpc_launch.diagnose.rulebook import Compiled, FailureRule
 
 BOOK = read_rules.shipped()
 

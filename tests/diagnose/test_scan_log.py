@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import Evidence
-from hpc_launch.diagnose.log_line import parse, plain
-from hpc_launch.diagnose.match_budget import MatchBudget
-from hpc_launch.diagnose.scan_line import TAIL_LINES
+from hpc_launch.diagnose.log_line import line_time, parse, plain
+from hpc_launch.diagnose.scan_line import TAIL_LINES, MatchBudget
 from hpc_launch.diagnose.scan_log import LogScanner, scan
-from hpc_launch.diagnose.timestamps import line_time
 from tests.diagnose.logs import BOOK, scanned, why
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."

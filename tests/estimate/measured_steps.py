@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hpc_launch.estimate.gpu import Gpu, KnownGpu, find_gpu
 from hpc_launch.estimate.step_time import StepTime, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig
 

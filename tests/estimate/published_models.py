@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_launch.estimate.training_setup import TrainingSetup
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hpc_launch.estimate.compare_layouts import ComparedLayout, compare_layouts, recommended
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.training_setup import Framework, TrainingSetup
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import Experts, ModelConfig
 from hpc_launch.model.read_model import known_model

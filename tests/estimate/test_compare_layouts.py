@@ -17,7 +17,7 @@ from hpc_launch.estimate.compare_layouts import (
 )
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.training_setup import Framework, TrainingSetup
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.model.model_config import Experts, ModelConfig

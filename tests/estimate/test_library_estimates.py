@@ -6,7 +6,7 @@ import pytest
 
 from hpc_launch.estimate.model_states import model_states
 from hpc_launch.estimate.training_setup import TrainingSetup, stages
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters

@@ -14,7 +14,7 @@ import pytest
 
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig
 

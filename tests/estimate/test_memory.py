@@ -10,7 +10,7 @@ from hpc_launch.estimate.memory import buffers, memory, memory_by_stage
 from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.estimate.model_states import model_states
 from hpc_launch.estimate.training_setup import TrainingSetup, layers_in_flight, stages
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import Experts, ModelConfig
 from hpc_launch.model.parameters import parameters

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.findings import errors
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.script.render import render

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from tests.agent.program import archive
 from tests.busy import patience
 

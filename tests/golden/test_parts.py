@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.script.parts import MARKER, part, part_names
 from hpc_launch.script.render import render

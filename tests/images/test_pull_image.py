@@ -18,8 +18,7 @@ import pytest
 from docs.output_types import checked
 from hpc_launch.images import build_image, pull_image
 from hpc_launch.images.apptainer_tool import Tool
-from hpc_launch.images.draft_folder import draft_folder
-from hpc_launch.images.image_record import digest_of
+from hpc_launch.images.image_record import digest_of, draft_folder
 from tests.images.samples import sif
 from tests.images.server import Server, serving
 

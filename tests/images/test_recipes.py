@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.images.build_image import find_recipe, recipes
 
 FOLDER = shipped("containers")

@@ -9,8 +9,7 @@ import pytest
 
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.json_schema import json_schema
-from hpc_launch.job.merge import Layer, Merged, merge
-from hpc_launch.job.merge_operators import parse_operators
+from hpc_launch.job.merge import Layer, Merged, merge, parse_operators
 from hpc_launch.job.yaml_source import parse_document
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.job.read_hostfile import SlotHost, filter_hosts, read_hostfile
+from hpc_launch.job.hostlist import SlotHost, filter_hosts, read_hostfile
 
 NAMES = st.from_regex(r"[a-z0-9_][a-zA-Z0-9._-]{0,20}", fullmatch=True)
 HOSTS = st.lists(

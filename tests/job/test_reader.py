@@ -14,9 +14,8 @@ from msgspec import Meta, Struct
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import Document
 from hpc_launch.job.merge import Layer, merge
-from hpc_launch.job.reader import check, read
+from hpc_launch.job.reader import check, long_form, read
 from hpc_launch.job.reader_messages import nearest
-from hpc_launch.job.short_forms import long_form
 from hpc_launch.job.type_hints import fields_of, members
 from hpc_launch.job.yaml_source import parse_document
 

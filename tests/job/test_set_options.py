@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.document import KeyPath
-from hpc_launch.job.scalars import flow_yaml
-from hpc_launch.job.set_options import override_layer
+from hpc_launch.job.document import KeyPath, flow_yaml
+from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.sweep import Sweep
 from hpc_launch.job.sweep_points import label, points_of
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.groups import RankGroups, Spread, group_shapes, rank_groups, spread
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from hpc_launch.diagnose.diagnosis import Action
 from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
-from hpc_launch.diagnose.failure_rule import FailureRule
 from hpc_launch.diagnose.read_rules import shipped
-from hpc_launch.diagnose.rulebook import Rulebook
+from hpc_launch.diagnose.rulebook import FailureRule, Rulebook
 from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.runs.layout import AttemptFolder, RunFolder

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.read_hostfile import SlotHost, read_hostfile
+from hpc_launch.job.hostlist import SlotHost, read_hostfile
 from hpc_launch.site_tools.learn_hosts import PROGRAM
 from hpc_launch.site_tools.learning.draft_hosts import draft_hosts
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan

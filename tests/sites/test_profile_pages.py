@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from hpc_launch.job.merge_operators import parse_operators
+from hpc_launch.job.merge import parse_operators
 from hpc_launch.job.reader import check
 from hpc_launch.job.type_hints import fields_of, members
 from hpc_launch.job.yaml_source import parse_document

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.findings import errors
-from hpc_launch.base.resources import shipped
+from hpc_launch.base.installed import shipped
 from hpc_launch.job.yaml_source import parse_document, read_document
 from hpc_launch.site_tools.check_profile import missing_sources, outdated_facts
 from hpc_launch.sites.layers import chain, merge_layers

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place, errors
+from hpc_launch.job.launcher import Parallel
 from hpc_launch.job.merge import Layer
-from hpc_launch.job.parallel import Parallel
 from hpc_launch.job.reader import read
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check, check_connections

@@ -10,7 +10,7 @@ import msgspec
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.base.python_command import ask_library
+from hpc_launch.base.installed import ask_library
 from hpc_launch.plan.strategies.config_file import LibraryKeys
 
 Library = Literal["deepspeed", "accelerate", "transformers"]

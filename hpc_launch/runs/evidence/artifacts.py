@@ -20,8 +20,8 @@ from hpc_launch.base.files import open_regular, read_tail, read_text, without_wa
 from hpc_launch.base.json_records import as_record, read_record
 from hpc_launch.diagnose.evidence import AgentNote, Hit, LogScan, NodeExit, WorkerFailure
 from hpc_launch.diagnose.hang_stacks import Frame, not_arrived, stack, stacks_in_log
-from hpc_launch.diagnose.match_budget import MatchBudget
 from hpc_launch.diagnose.rulebook import Rulebook
+from hpc_launch.diagnose.scan_line import MatchBudget
 from hpc_launch.diagnose.scan_log import LogScanner, decoded
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import log_files

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.base.python_command import module_command
+from hpc_launch.base.installed import module_command
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader

@@ -18,12 +18,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch import __version__
-from hpc_launch.base.agent_archive import ARCHIVE, HOOKS, PHASES, agent_archive
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import refuse_replaceable
+from hpc_launch.base.installed import ARCHIVE, HOOKS, PHASES, agent_archive
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.job.shell_text import quote

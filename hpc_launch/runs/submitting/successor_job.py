@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import SchedulerError, SubmitRefused
 from hpc_launch.base.files import write_atomic
+from hpc_launch.base.installed import shipped
 from hpc_launch.base.json_records import create_record, write_record
-from hpc_launch.base.resources import shipped
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import write_atomic
+from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import write_record
-from hpc_launch.base.python_command import module_command
 from hpc_launch.job.hostlist import compress
 from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT
 from hpc_launch.schedulers.local import local_jobs

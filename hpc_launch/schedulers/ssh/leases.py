@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from hpc_launch.base.agent_archive import AGENT
+from hpc_launch.base.installed import AGENT
 from hpc_launch.schedulers.ssh.ssh_command import HostReply, ask_hosts
 
 PROGRAM = AGENT / "lease.py"

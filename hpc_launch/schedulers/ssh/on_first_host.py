@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from hpc_launch.base.errors import SubmitRefused, Unreachable
-from hpc_launch.base.python_command import module_command
+from hpc_launch.base.installed import module_command
 from hpc_launch.schedulers.local.local_jobs import LocalJob
 from hpc_launch.schedulers.local.local_scheduler import current_state, end_job, warn_job
 from hpc_launch.schedulers.ssh.leases import PROGRAM

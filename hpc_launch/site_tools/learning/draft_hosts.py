@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from hpc_launch.job.hostlist import compress
-from hpc_launch.job.read_hostfile import SlotHost
+from hpc_launch.job.hostlist import SlotHost, compress
 from hpc_launch.site_tools.learning.draft_profile import SOURCE, LearnContext, ProfileDraft, put_identity
 from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network, differences, drivers, home, models
 

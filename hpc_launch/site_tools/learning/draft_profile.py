@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_launch.job.scalars import flow_yaml
+from hpc_launch.job.document import flow_yaml
 from hpc_launch.schedulers.slurm.query_cluster import Survey
 from hpc_launch.site_tools.learning.draft_queues import LearnedQueue, no_access_reason, queues
 from hpc_launch.site_tools.learning.hardware import Group, Hardware, Part, level_memory, names, parts, vendor

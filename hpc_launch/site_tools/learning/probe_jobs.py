@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.agent_archive import ARCHIVE, agent_archive
 from hpc_launch.base.errors import Refused, SchedulerError, UsageError
 from hpc_launch.base.files import write_atomic
+from hpc_launch.base.installed import ARCHIVE, agent_archive
 from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import make_own_folder
 from hpc_launch.job.units import format_time

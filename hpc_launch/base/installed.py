@@ -1,12 +1,27 @@
-"""Start Python without its habit of importing from the current folder, where anybody may have put a `json.py`."""
+"""The installed package: its files, commands that start its modules, and what a run folder gets of agent/."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def shipped(folder: str) -> Path:
+    """A shipped folder by name, such as `slurm_templates`. Raises FileNotFoundError if the installation is broken."""
+    for candidate in (_PACKAGE / "_data" / folder, _PACKAGE.parent / folder):
+        if os.path.isdir(candidate):
+            return candidate
+    message = f"the installation is incomplete: folder {folder} not found; reinstall hpc-launch"
+    raise FileNotFoundError(message)
+
 
 WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
 """First words of a program for `python -c`. Python 3.11 has `-P` for this; `-I` would also ignore PYTHONPATH, by which
@@ -50,3 +65,29 @@ def ask_library(
     except subprocess.TimeoutExpired:
         return None, f"timed out after {LIBRARY_TIMEOUT_S} s"
     return done, ""
+
+
+AGENT = Path(__file__).parents[1] / "agent"
+ARCHIVE = "agent.pyz"
+HOOKS = AGENT / "hpc_launch_hooks.py"
+PHASES = AGENT / "sitecustomize.py"
+"""On the PYTHONPATH of a training, and therefore files of their own."""
+_MAIN = "from hpc_launch.agent.__main__ import main\n\nmain()\n"
+_OLDEST = (1980, 1, 1, 0, 0, 0)
+
+
+@cache
+def agent_archive() -> bytes:
+    """The zipapp: `python3 -I agent.pyz NAME ARGUMENTS`. The same bytes for the same sources. Raises OSError."""
+    files = {"__main__.py": _MAIN, "hpc_launch/__init__.py": ""}
+    for path in sorted(AGENT.glob("*.py")):
+        if path not in (HOOKS, PHASES):
+            files[f"hpc_launch/agent/{path.name}"] = path.read_text("utf-8")
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, text in files.items():
+            entry = zipfile.ZipInfo(name, _OLDEST)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, text, compresslevel=1)
+    return stream.getvalue()
