@@ -714,7 +714,7 @@ def _printed_by(config: Config) -> list[str]:
     if config.file is not None:
         Path(words[-1]).write_text(config.file, encoding="utf-8")
     if config.listed:
-        Path("python").write_text(f"#!/bin/sh\necho '{json.dumps({'mappings': {'': config.listed}})}'\n")
+        Path("python").write_text(f"#!/bin/sh\necho noise; echo '{json.dumps({'mappings': {'': config.listed}})}'\n")
         Path("python").chmod(0o755)
     done = hpc_launch_text(["config", *words], env=os.environ)
     assert done.returncode in {0, 3}, done.stdout + done.stderr

@@ -117,12 +117,6 @@ def test_the_message_has_the_figures() -> None:
     )
 
 
-def test_pairs_meet_away_from_the_rendezvous() -> None:
-    check = check_full
-    ports = {check.free_port(29500) for _ in range(50)}
-    assert 29500 not in ports
-
-
 # -- tasks -----------------------------------------------------------------------------------------
 
 

@@ -213,6 +213,7 @@ def test_overrides_that_make_no_sense(shell: Shell) -> None:
         "cpus_per_node=1.5": "HL011",
         "cpus_per_node.x=1": "HL011",
         "a..b=1": "HL010",
+        "nodse=2": "HL010",
         "args=*x": "HL011",
         "args.x=[[1]]": "HL212",
         "args.x=${nope}": "HL206",

@@ -116,15 +116,6 @@ def test_70_billion_parameters_on_512_gpus_in_two_seconds() -> None:
     assert _best(found).pp > 1
 
 
-def test_small_model_needs_no_model_parallelism() -> None:
-    tiny = ModelConfig(
-        layers=12, hidden=768, ffn=3072, vocab=50257, heads=12, query_groups=12, head_dim=64, gated=False, tied=True
-    )
-    found = compare_layouts(tiny, _like(16, 256, "pytorch", 1024), A100)
-    assert _best(found).model_parallel == 1
-    assert found.layouts[0].setup.recompute == "none"
-
-
 def test_nothing_fits() -> None:
     found = compare_layouts(TORCHTITAN["405"], _like(8, 64), A100)
     assert found.layouts == ()
@@ -132,28 +123,6 @@ def test_nothing_fits() -> None:
     assert found.least_memory is not None
     assert found.least_memory > A100.memory
     assert recommended(found) is None
-
-
-def test_long_sequences_need_context_parallelism() -> None:
-    found = compare_layouts(TORCHTITAN["8"], _like(64, 64, "pytorch", 262144), H100)
-    assert all(layout.setup.layout.parallel.cp > 1 for layout in found.layouts[:5])
-
-
-def test_experts_are_divided() -> None:
-    mixtral = ModelConfig(
-        layers=32,
-        hidden=4096,
-        ffn=14336,
-        vocab=32000,
-        heads=32,
-        query_groups=8,
-        head_dim=128,
-        gated=True,
-        tied=False,
-        experts=Experts(count=8, per_token=2, ffn=14336),
-    )
-    found = compare_layouts(mixtral, _like(64, 256), H100)
-    assert _best(found).ep > 1
 
 
 def test_llama_3_405b_on_its_published_layout() -> None:

@@ -77,20 +77,6 @@ def test_activations_follow_korthikanti(model: ModelConfig, micro_batch: int) ->
         assert kept(model, setup, 0) == pytest.approx(factor * unit, rel=1e-12)
 
 
-def test_activations_of_a_layer_of_gpt_3() -> None:
-    split, along = megatron(8, tp=8), megatron(8, tp=8, sequence_parallel=True)
-    setups = [
-        megatron(1),
-        split,
-        along,
-        replace(split, recompute="selective"),
-        replace(along, recompute="selective"),
-        replace(split, recompute="full"),
-    ]
-    found = [round(kept(GPT_175B, setup, 0) / GIB, 3) for setup in setups]
-    assert found == [2.672, 0.539, 0.334, 0.305, 0.1, 0.047]
-
-
 def test_the_first_stage_keeps_all_layers_of_its_micro_batches() -> None:
     """1F1B keeps PP micro batches of L / PP layers; m virtual stages 1 + (PP - 1) / (PP m) times as much."""
     setup = megatron(64, tp=8, pp=8, global_batch=64)

@@ -56,12 +56,3 @@ def test_layers_can_be_put_together_from_the_lowest_up(a: dict[str, Any], b: dic
 @given(st.dictionaries(KEYS, VALUES))
 def test_a_layer_over_itself_or_nothing_changes_nothing(a: dict[str, Any]) -> None:
     assert merged(a, a) == merged({}, a) == merged(a, {}) == a
-
-
-def test_an_input_is_never_changed() -> None:
-    low: dict[str, Any] = {"env": {"A": [1]}}
-    result = merge([layer("low", low), layer("high", {"env": {"B": 2}})])
-    result.data["env"]["A"].append(2)
-    assert low == {"env": {"A": [1]}}
-    assert result.origin("env", "A", 0).layer == "low"
-    assert result.origin("nodes").layer == "default"

@@ -99,17 +99,3 @@ def test_filters_exclude_each_other_and_leave_something() -> None:
     hosts = [SlotHost("a", 1)]
     assert "both set" in str(filter_hosts(hosts, "a", "a")[1])
     assert "no host" in str(filter_hosts(hosts, exclude="a")[1])
-
-
-@given(HOSTS, st.data())
-def test_include_and_exclude_complement_each_other(hosts: list[SlotHost], data: st.DataObject) -> None:
-    chosen = {
-        host.name: data.draw(st.sets(st.integers(0, host.slots - 1), min_size=1))
-        for host in data.draw(st.lists(st.sampled_from(hosts), min_size=1, unique_by=lambda host: host.name))
-    }
-    text = "@".join(f"{name}:{','.join(map(str, devices))}" for name, devices in chosen.items())
-    included, excluded = filter_hosts(hosts, include=text)[0], filter_hosts(hosts, exclude=text)[0]
-    total = sum(host.slots for host in hosts)
-    left = 0 if filter_hosts(hosts, exclude=text)[1] else sum(host.slots for host in excluded)
-    assert sum(host.slots for host in included) == sum(map(len, chosen.values()))
-    assert sum(host.slots for host in included) + left == total

@@ -15,8 +15,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import Document
 from hpc_launch.job.merge import Layer, merge
 from hpc_launch.job.reader import check, long_form, read
-from hpc_launch.job.reader_messages import nearest
-from hpc_launch.job.type_hints import fields_of, members
+from hpc_launch.job.type_hints import fields_of
 from hpc_launch.job.yaml_source import parse_document
 
 Seconds = Annotated[int, Meta(extra={"unit": "time"})]
@@ -292,13 +291,6 @@ def test_short_forms_are_written_out_with_their_tables() -> None:
     assert long.places["launcher", "options", 0] == Place("job.yaml", 2, 12)
 
 
-def test_the_long_form_of_a_long_form_is_the_same_and_the_source_is_untouched() -> None:
-    source = document("name: tiny\nlauncher: srun\nothers: {a: torchrun}\ncontainer: a\n")
-    long = long_form(source, Job)
-    assert long_form(long, Job) == long
-    assert source == document("name: tiny\nlauncher: srun\nothers: {a: torchrun}\ncontainer: a\n")
-
-
 def test_layers_in_their_long_form_merge_key_by_key() -> None:
     texts = {"site": "launcher: {options: [-v]}\naccount: 0123\n", "job": "name: tiny\nlauncher: srun\n"}
     layers = []
@@ -315,24 +307,6 @@ def test_numbers_without_a_written_text_become_text() -> None:
     assert findings == []
     assert value is not None
     assert (value.account, value.paths) == ("7", {"b": "true"})
-
-
-def test_defaults_are_not_shared() -> None:
-    one, two = job(""), job("")
-    one.exclude.append("n1")
-    assert two.exclude == []
-
-
-def test_members_and_fields() -> None:
-    seconds, null = members(fields_of(Job)["time"].type)
-    assert (seconds.kind, seconds.unit, null.kind) == (int, "time", type(None))
-    assert [meta.description for meta in seconds.metas] == [None, "Time limit."]
-    assert "with-dash" in fields_of(Job)
-
-
-def test_the_nearest_key() -> None:
-    assert nearest("Node", ["name", "nodes"]) == "nodes"
-    assert nearest("xyz", ["name", "nodes"]) is None
 
 
 _keys = st.sampled_from([*fields_of(Job), *fields_of(Step), *fields_of(Limits), "image", "step", "zzz"])

@@ -72,14 +72,8 @@ def test_no_times(text: str | int) -> None:
         parse_time(text)
 
 
-@pytest.mark.parametrize("text", ["0", 0, "00:00:00", "0-0", "0m"])
-def test_zero_would_be_no_limit(text: str | int) -> None:
-    with pytest.raises(ValueError, match="no limit"):
-        parse_time(text)
-
-
-@pytest.mark.parametrize("text", ["infinite", "UNLIMITED", "Infinite", "-1"])
-def test_no_end_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["0", 0, "00:00:00", "0-0", "0m", "infinite", "UNLIMITED", "Infinite", "-1"])
+def test_a_time_without_an_end_is_refused(text: str | int) -> None:
     with pytest.raises(ValueError, match="no limit"):
         parse_time(text)
 
@@ -119,15 +113,6 @@ def test_all_ways_to_write_a_time_agree(days: int, hours: int, minutes: int, sec
     assert {parse_duration(form) for form in forms} == {total}
 
 
-@given(st.integers(1, 10**6), st.integers(1, 10**6), st.sampled_from(["{}m", "{}", "{}:00", "{}:00:00", "0-{}"]))
-def test_a_larger_number_is_a_longer_time(one: int, two: int, form: str) -> None:
-    low, high = sorted((one, two))
-    try:
-        assert parse_time(form.format(low)) <= parse_time(form.format(high))
-    except ValueError as error:
-        assert "longer than" in str(error)  # noqa: PT017
-
-
 @pytest.mark.parametrize(
     ("text", "mebibytes"),
     [
@@ -162,19 +147,6 @@ def test_no_memory(text: str) -> None:
 @given(st.integers(0, 2**44))
 def test_memory_round_trips(mebibytes: int) -> None:
     assert parse_memory(format_memory(mebibytes)) == mebibytes
-
-
-@given(st.integers(0, 10**5), st.integers(0, 99), st.integers(0, 10**5), st.integers(0, 99), st.sampled_from("KMGT"))
-def test_more_is_more_memory(whole: int, part: int, other: int, rest: int, unit: str) -> None:
-    low, high = sorted(((whole, part), (other, rest)))
-    assert parse_memory(f"{low[0]}.{low[1]:02}{unit}") <= parse_memory(f"{high[0]}.{high[1]:02}{unit}")
-
-
-@pytest.mark.parametrize("write", [format_time, format_memory])
-def test_nothing_negative_is_written(write: object) -> None:
-    assert callable(write)
-    with pytest.raises(ValueError, match="negative"):
-        write(-1)
 
 
 @given(st.text("0123456789:-dhmsGTi. ", max_size=12))

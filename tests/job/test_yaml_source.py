@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job import yaml_nodes, yaml_source
+from hpc_launch.job import yaml_nodes
 from hpc_launch.job.document import Document
 from hpc_launch.job.yaml_source import parse_document, read_document
 
@@ -130,10 +130,6 @@ def test_keys_are_texts() -> None:
     assert parsed("1: a\nno: b\n~: c\n1.10: d\n").data == {"1": "a", "no": "b", "~": "c", "1.10": "d"}
 
 
-def test_the_text_of_the_file_is_kept() -> None:
-    assert parsed("a: 1 # why\n").text == "a: 1 # why\n"
-
-
 def test_aliases_and_merge_keys() -> None:
     document = parsed("x: &b {p: 1, q: 2}\ny:\n  <<: *b\n  p: 5\n  r: *b\nz: {<<: [*b, {q: 9, s: 1}]}\n")
     assert document.data["y"] == {"p": 5, "r": {"p": 1, "q": 2}, "q": 2}
@@ -146,12 +142,6 @@ def test_aliases_and_merge_keys() -> None:
 def test_an_alias_is_for_the_last_anchor_before_it() -> None:
     document = parsed("a: &n 1\nb: *n\nc: &n 2\nd: *n\n")
     assert document.data == {"a": 1, "b": 1, "c": 2, "d": 2}
-
-
-def test_data_of_two_aliases_is_not_shared() -> None:
-    data = parsed("a: &n [1]\nb: *n\n").data
-    data["a"].append(2)
-    assert data["b"] == [1]
 
 
 @pytest.mark.parametrize(
@@ -242,23 +232,6 @@ def test_what_would_be_too_large_is_refused_in_time(text: str) -> None:
     begin = time.process_time()
     assert one_fault(text).code == "HL006"
     assert time.process_time() - begin < 30
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    latin = tmp_path / "latin.yaml"
-    latin.write_bytes(b"a: 1\nb: caf\xe9\n")
-    huge = tmp_path / "huge.yaml"
-    huge.write_bytes(b"#" * (yaml_source.MAX_BYTES + 1))
-    for path, code, place in (
-        (tmp_path / "none.yaml", "HL001", ""),
-        (tmp_path, "HL001", ""),
-        (huge, "HL001", ""),
-        (latin, "HL007", ":2:7"),
-    ):
-        document, [fault] = read_document(path)
-        assert document is None
-        assert fault.code == code
-        assert str(fault.place) == f"{path}{place}"
 
 
 def test_a_byte_order_mark_and_windows_lines_are_taken(tmp_path: Path) -> None:

@@ -36,20 +36,6 @@ queues:
 GOOD = "name: x\nscript: train.py\nqueue: gpu\ntime: 12:00:00\n"
 """What a test adds begins in line 5."""
 
-OPENSEEK = """\
-# After OpenSeek-Small-v1-Baseline (FlagAI-Open/OpenSeek 3518fad5, configs/.../train_deepseek_v3_1_4b.yaml).
-system: {sequence_parallel: true, use_distributed_optimizer: true}
-model:
-  {num_layers: 6, hidden_size: 1280, num_attention_heads: 10, group_query_attention: false, num_query_groups: 10,
-   seq_length: 4096, max_position_embeddings: 4096, use_rotary_position_embeddings: true, swiglu: true,
-   normalization: RMSNorm, position_embedding_type: rope, untie_embeddings_and_output_weights: false,
-   no_position_embedding: true, multi_latent_attention: true, kv_lora_rank: 512, qk_head_dim: 128,
-   qk_pos_emb_head_dim: 64, v_head_dim: 128, ffn_hidden_size: 7168, moe_ffn_hidden_size: 896,
-   moe_shared_expert_intermediate_size: 1792, num_experts: 64, moe_layer_freq: "[0]+[1]*5", moe_router_topk: 6,
-   disable_bias_linear: true, qk_layernorm: true}
-data: {tokenizer: {vocab_size: 151851}}
-"""
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -97,14 +83,6 @@ def test_the_example_of_openseeks_guide(tp: int, dp: int) -> None:
     nodes = {one["kind"]: one["nodes"] for one in found["groups"]}
     assert nodes["tp"] == 1
     assert nodes["pp"] == 2
-
-
-def test_openseeks_own_configuration() -> None:
-    Path("openseek.yaml").write_text(OPENSEEK)
-    found = guide(2, "./openseek.yaml")
-    assert found["parameters"] == pytest.approx(1.4e9, rel=0.05), "OpenSeek-Small-v1 is a model of 1.4 B parameters"
-    assert found["active_parameters"] == pytest.approx(0.4e9, rel=0.2)
-    assert found["memory_gib"]["total"] < found["memory_gib"]["available"]
 
 
 def test_the_picture_of_groups_and_links() -> None:

@@ -278,21 +278,3 @@ def test_the_library_has_the_last_word(tmp_path: Path, config: Config) -> None:
     done = config("deepspeed", "--check", str(path), library=True)
     assert (done.code, done.codes) == (3, {"HL619"})
     assert "Invalid communication_data_type" in done.out
-
-
-def test_the_keys_of_another_python_count(config: Config, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho noise; echo '{json.dumps({'mappings': {'bf16': ['enabled', 'brand_new']}})}'\n")
-    python.chmod(0o755)
-    (tmp_path / "ds.json").write_text(
-        json.dumps(GOOD | {"bf16": {"enabled": True, "check_grad_overflow": True, "brand_new": True}})
-    )
-    done = config("deepspeed", "--check", "ds.json", "--python", str(python), library=True)
-    assert (done.code, done.codes) == (3, {"HL601"})
-    assert "unknown key `check_grad_overflow`" in done.out
-
-
-def test_an_interpreter_that_is_not_there_is_a_warning(config: Config) -> None:
-    done = config("deepspeed", "--python", "/nowhere/python", library=True)
-    assert done.code == 0
-    assert "HL619 warning" in done.err
