@@ -119,13 +119,15 @@ def heard(tmp_path: Path, *ages: float, looked: float = 2.0) -> silence.Nodes:
     return nodes
 
 
-def test_a_node_is_lost_when_it_is_silent_and_another_is_not(tmp_path: Path) -> None:
-    assert heard(tmp_path, 1, 16, 3).silent() == [1]
-    assert heard(tmp_path, 1, 14, 3).silent() == []
-
-
-def test_nodes_that_fall_silent_at_once_are_not_lost(tmp_path: Path) -> None:
-    assert heard(tmp_path, 16, 17, 16).silent() == []
+@pytest.mark.parametrize(
+    ("ages", "looked", "lost"),
+    [((1, 16, 3), 2, [1]), ((1, 14, 3), 2, []), ((16, 17, 16), 2, []), ((1, 30), 20, [])],
+    ids=["silent", "not long enough", "all at once", "the look was held up"],
+)
+def test_a_node_is_lost_when_it_is_silent_and_another_is_not(
+    tmp_path: Path, ages: tuple[float, ...], looked: float, lost: list[int]
+) -> None:
+    assert heard(tmp_path, *ages, looked=looked).silent() == lost
 
 
 def test_a_node_that_was_silent_before_needs_no_other_silence(tmp_path: Path) -> None:
@@ -135,10 +137,6 @@ def test_a_node_that_was_silent_before_needs_no_other_silence(tmp_path: Path) ->
     assert nodes.silent() == [], "the others may be silent now, too"
     (tmp_path / "beat-0").write_text("6\n")
     assert nodes.silent() == [1]
-
-
-def test_a_look_that_was_held_up_says_nothing(tmp_path: Path) -> None:
-    assert heard(tmp_path, 1, 30, looked=20).silent() == []
 
 
 @pytest.mark.parametrize("writable", [True, False])

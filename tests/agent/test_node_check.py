@@ -263,10 +263,16 @@ def send(kept: Any, now: float, node: str, **words: Any) -> None:
     kept.keep(json.dumps({"node": node, **words}).encode(), now)
 
 
-def test_a_check_that_others_passed_is_waited_for_only_so_long() -> None:
+def two_passed(now: float = 1.2) -> Any:
+    """Three nodes, of which the first two have passed everything."""
     kept = ready()
     for node in ("n1", "n2"):
-        send(kept, 1.2, node, results=results("shm", "gpus"), done=True)
+        send(kept, now, node, results=results("shm", "gpus"), done=True)
+    return kept
+
+
+def test_a_check_that_others_passed_is_waited_for_only_so_long() -> None:
+    kept = two_passed()
     send(kept, 1.2, "n3", results=results("shm"))
     for now in (1.7, 3.0, 5.0):
         send(kept, now, "n3")
@@ -323,9 +329,7 @@ def test_a_node_that_measures_may_be_silent() -> None:
 
 
 def test_a_check_that_is_slow_everywhere_is_waited_for() -> None:
-    kept = ready()
-    for node in ("n1", "n2"):
-        send(kept, 9.0, node, results=results("shm", "gpus"), done=True)
+    kept = two_passed(9.0)
     kept.look(40.0, False)
     assert kept.open == {"n3"}
     send(kept, 41.0, "n3", results=results("shm", "gpus"), done=True)
@@ -343,9 +347,7 @@ def test_a_node_that_does_not_connect_is_named() -> None:
 
 
 def test_a_node_whose_last_check_took_long_has_time_to_end() -> None:
-    kept = ready()
-    for node in ("n1", "n2"):
-        send(kept, 1.2, node, results=results("shm", "gpus"), done=True)
+    kept = two_passed()
     send(kept, 4.0, "n3", results=results("shm"))
     send(kept, 5.0, "n3", results=results("gpus"))
     kept.look(6.9, False)
@@ -355,9 +357,7 @@ def test_a_node_whose_last_check_took_long_has_time_to_end() -> None:
 
 
 def test_a_check_that_is_killed_has_not_passed() -> None:
-    kept = ready()
-    for node in ("n1", "n2"):
-        send(kept, 1.2, node, results=results("shm", "gpus"), done=True)
+    kept = two_passed()
     send(kept, 1.2, "n3", results=results("shm"))
     send(kept, 1.3, "n3", done=True)  # by the shell, when python3 has ended
     bad = compare.judged(kept.results())[0]

@@ -132,28 +132,21 @@ def test_an_environment_with_its_own_python_moves_too(tmp_path: Path, disk: Path
     assert done.stdout.strip() == str(copy_of(disk, key))
 
 
-def test_a_complete_copy_is_used_again_without_the_archive(original: Path, tmp_path: Path, disk: Path) -> None:
+def test_a_copy_is_used_again_without_the_archive_and_made_again_when_a_file_is_gone(
+    original: Path, tmp_path: Path, disk: Path
+) -> None:
+    """Bytecode written into it does no harm. Programs that clear temporary folders delete old files."""
     key = pack(tmp_path, original)
     unpack(tmp_path, key, disk)
-    shutil.rmtree(tmp_path / "store")
+    package = copy_of(disk, key) / SITE / "tiny"
+    (package / "__pycache__").mkdir(exist_ok=True)
+    (package / "__pycache__" / "x.pyc").write_bytes(b"x")
+    (tmp_path / "store").rename(tmp_path / "away")
     assert unpack(tmp_path, key, disk) == ("reused", str(disk / ROOT))
-
-
-def test_a_copy_with_a_deleted_file_is_made_again(original: Path, tmp_path: Path, disk: Path) -> None:
-    """Programs that clear temporary folders delete old files."""
-    key = pack(tmp_path, original)
-    unpack(tmp_path, key, disk)
-    (copy_of(disk, key) / SITE / "tiny" / "__init__.py").unlink()
+    (tmp_path / "away").rename(tmp_path / "store")
+    (package / "__init__.py").unlink()
     assert unpack(tmp_path, key, disk)[0] == "staged"
-    assert (copy_of(disk, key) / SITE / "tiny" / "__init__.py").exists()
-
-
-def test_bytecode_written_into_a_copy_does_no_harm(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
-    unpack(tmp_path, key, disk)
-    (copy_of(disk, key) / SITE / "tiny" / "__pycache__").mkdir(exist_ok=True)
-    (copy_of(disk, key) / SITE / "tiny" / "__pycache__" / "x.pyc").write_bytes(b"x")
-    assert unpack(tmp_path, key, disk)[0] == "reused"
+    assert (package / "__init__.py").exists()
 
 
 def test_an_image_is_copied_as_it_is(tmp_path: Path, disk: Path) -> None:
@@ -198,27 +191,22 @@ def refused(tmp_path: Path, key: str, *folders: Path) -> str:
     return str(caught.value)
 
 
-def test_a_link_in_place_of_the_own_folder_is_not_followed(original: Path, tmp_path: Path, disk: Path) -> None:
+@pytest.mark.parametrize("kind", ["link", "open", "foreign"])
+def test_a_folder_that_is_not_the_users_own_is_not_used(kind: str, original: Path, tmp_path: Path, disk: Path) -> None:
     key, target = pack(tmp_path, original), tmp_path / "elsewhere"
     target.mkdir(mode=0o700)
-    (disk / ROOT).symlink_to(target)
+    if kind == "link":
+        (disk / ROOT).symlink_to(target)
+    else:
+        (disk / ROOT).mkdir(mode=0o700)
+    if kind == "open":
+        (disk / ROOT).chmod(0o770)
+    elif kind == "foreign" and os.getuid() != 0:
+        pytest.skip("only root can give a folder away")
+    elif kind == "foreign":
+        os.chown(disk / ROOT, 4242, 4242)
     assert "is not a folder that only you can change" in refused(tmp_path, key, disk)
     assert not list(target.iterdir())
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_another_user_is_not_used(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
-    (disk / ROOT).mkdir(mode=0o700)
-    os.chown(disk / ROOT, 4242, 4242)
-    assert "is not a folder that only you can change" in refused(tmp_path, key, disk)
-
-
-def test_a_folder_that_others_can_change_is_not_used(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
-    (disk / ROOT).mkdir()
-    (disk / ROOT).chmod(0o770)
-    assert "is not a folder that only you can change" in refused(tmp_path, key, disk)
     disk.chmod(0o777)  # without the sticky bit others could replace the folder
     assert "others can replace files" in refused(tmp_path, key, disk)
 

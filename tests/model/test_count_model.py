@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.model.count_model import count_module, failure_reason
+from hpc_launch.model.count_model import count_module
 from hpc_launch.model.given_values import GivenValues
 from hpc_launch.model.parameters import parameters
 from hpc_launch.model.read_model import model_from_file
@@ -59,13 +59,6 @@ def test_a_module_of_the_user_is_counted(tmp_path: Path) -> None:
     assert (counted.parameters.embedding, counted.parameters.output) == (800, 800)
     assert [layer.attention for layer in counted.parameters.layers] == [72] * 3
     assert [(layer.experts, layer.norms) for layer in counted.parameters.layers] == [(4 * 36, 16)] * 3
-
-
-def test_the_exception_is_the_reason() -> None:
-    text = "Traceback (most recent call last):\n  File ...\nRuntimeError: no such size\nmore of its message\n"
-    assert failure_reason(text) == "RuntimeError: no such size"
-    assert failure_reason("Killed\n") == "Killed"
-    assert failure_reason("") == ""
 
 
 def test_a_module_that_cannot_be_imported_is_named_with_its_last_line(tmp_path: Path) -> None:

@@ -121,23 +121,6 @@ def test_nothing_is_said_of_what_is_not_known(more: str) -> None:
     assert findings(more) == []
 
 
-@pytest.mark.parametrize(
-    ("more", "place", "words"),
-    [
-        ("model: llama3-9b\nstrategy: ddp\n", "job.yaml:5:8: HL680", "did you mean"),
-        ("model: {layers: 2, hidden: 64, ffn: 128, heads: 4}\nstrategy: ddp\n", "job.yaml:5:8:", "vocab"),
-        ("model: {name: llama3-8b, layers: -2}\nstrategy: ddp\n", "job.yaml:5:34: HL013", "1"),
-        ("model: {name: llama3-8b, layers: 20000}\nstrategy: ddp\n", "job.yaml:5:34: HL013", "10000"),
-        ("model: ./nowhere.json\nstrategy: ddp\n", "job.yaml:5:8: HL001", "does not exist"),
-    ],
-)
-def test_bad_models_are_refused_at_their_place(more: str, place: str, words: str) -> None:
-    Path("job.yaml").write_text(GOOD + more)
-    (found,) = validate_job(Path("job.yaml"), site="here.yaml")
-    assert str(found).startswith(place)
-    assert words in f"{found.message} {found.hint}"
-
-
 def pace(processes: int) -> MeasuredPace:
     seen = CheckpointInterval(60, 9, 600, Exposure(100 * 3600, 5), 2)
     return MeasuredPace(

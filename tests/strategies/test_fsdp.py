@@ -62,12 +62,6 @@ def test_a_request_that_does_not_hold_together_is_refused(config: Config, option
     assert not Path("fsdp.yaml").exists()
 
 
-def test_a_strategy_that_the_trainers_file_cannot_ask_for_is_warned_of(config: Config) -> None:
-    done = config("fsdp", "--for", "trainer", "--version", "1", "--sharding-strategy", "SHARD_GRAD_OP")
-    assert (done.code, done.codes) == (0, {"HL628"})
-    assert "FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP" in done.err
-
-
 @pytest.mark.parametrize("word", ["BFLOAT16", "bfloat16", "bf16", "BF16"])
 def test_the_old_words_for_a_number_format_go(config: Config, word: str) -> None:
     assert "mixed_precision: bf16" in config("fsdp", "--mixed_precision", word).out

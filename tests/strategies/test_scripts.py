@@ -133,19 +133,6 @@ def test_an_option_that_slurm_would_not_take(config: Config, options: list[str],
     assert word in done.err
 
 
-def test_a_file_that_cannot_be_written_is_a_usage_error(config: Config) -> None:
-    done = config("hostfile", "--hosts", "a", "-o", "missing/hosts")
-    assert done.code == 2
-    assert "cannot write missing/hosts" in done.err
-
-
-@pytest.mark.parametrize("form", ["deepspeed", "fsdp", "megatron", "hostfile", "launcher", "slurm"])
-def test_each_form_has_help_with_an_example(config: Config, form: str) -> None:
-    done = config(form, "--help")
-    assert done.code == 0
-    assert f"hpc-launch config {form}" in done.out
-
-
 def test_no_form_loads_a_training_library(tmp_path: Path) -> None:
     code = (
         "import sys\n"
