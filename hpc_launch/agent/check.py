@@ -69,10 +69,11 @@ def host_checks(args: argparse.Namespace) -> Checks:
     checks: Checks = {
         "memory": (memory, CHECK_S),
         "shm": (shared_memory, CHECK_S),
-        "cpu": (cpu_speed, CHECK_S),
         "infiniband": (infiniband, CHECK_S),
         "host name": (partial(host_name, args.master, args.first), CHECK_S),
     }
+    if not args.alone:  # compared with the other nodes
+        checks["cpu"] = (cpu_speed, CHECK_S)
     for name in filter(None, args.interfaces.split(":")):
         checks["interface " + name] = (partial(interface, name), CHECK_S)
     for path in args.path:
@@ -159,6 +160,7 @@ def main(words: List[str]) -> None:
     parser.add_argument("--master", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--first", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="the job has one node")
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--gpus-of-others", action="store_true", help="other runs may use the GPUs")
     parser.add_argument("--peer", action="append", default=[], help="a node's name and address")

@@ -6,6 +6,7 @@ check_nodes() { # returns 76 if a node is bad
     local agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz python judge body code name inside='' nodes=()
     python=$(command -v python3) && [ -f "$agent" ] || { say 'node check: not possible without python3'; return 0; }
     job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
+    [ "${#hosts[@]}" -gt 1 ] || job_check+=(--alone)
     check_node() { # on each node
         local python place=() run=$HPC_LAUNCH_RUN_DIR
         cannot() { printf '{"node":"%s","done":true,"results":[{"check":"start","ok":false,"text":"%s"}]}\n' "$SLURMD_NODENAME" "$1"; }
