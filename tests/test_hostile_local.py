@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.prepare.prepare import prepare_job
+from hpc_launch.script.parts import RUNTIME, runtime
 from tests.hostile import COUNT, LONG, NASTY, Hostile, hostile_jobs
 from tests.marks import prove
 
@@ -41,6 +42,8 @@ def test_hostile_values_reach_the_training_byte_for_byte(
             job.job_file(script=train.name, launcher="torchrun", environment={"python": str(stub)}), encoding="utf-8"
         )
 
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / RUNTIME).write_text(runtime())
     scripts = [prepare_job(tmp_path / f"{job.number}.yaml", site="local").script for job in jobs]
 
     with ThreadPoolExecutor(8) as pool:

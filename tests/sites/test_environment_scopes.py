@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpc_launch.script.render import render
 from tests.sites.conftest import Plan, Write
 
 SITE = """
@@ -30,7 +31,7 @@ def test_each_process_of_torchrun_has_its_own(write: Write, plan: Plan, tmp_path
     write(here=SITE)
     ready = plan(job="processes_per_node: 2\n")
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "job.sh").write_text(ready.script)
+    (tmp_path / "job.sh").write_text(render(ready.plan, standalone=True))
     attempt = tmp_path / "run" / "attempts" / "001"
     attempt.mkdir(parents=True)
     ran = subprocess.run(["bash", "job.sh", str(attempt)], capture_output=True, text=True, timeout=120, check=False)

@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "deepspeed, no ssh": ("-m deepspeed.launcher.runner", "--no_ssh", "--node_rank=$node"),
     "deepspeed, pdsh": ("-m deepspeed.launcher.runner", "--launcher=pdsh"),
     "srun": ("export RANK=$SLURM_PROCID", "--ntasks=8"),
-    "none": ("on_first_node() {", "setsid bash $attempt_dir/node.sh"),
+    "none": ("on_first_node() {", " step_once "),
 }
 """Beside these no other launcher stands in a script; quotes are left out."""
 
