@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ def by_hand(name: str, given: dict[str, Any], output: Path | None) -> tuple[str 
 def _of_the_slurm_job() -> dict[str, Any]:
     """The nodes and GPUs of the Slurm job around this command."""
     gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
-    slots = {"slots": int(gpus)} if gpus.isascii() and gpus.isdigit() and int(gpus[:9]) > 0 else {}
+    slots = {"slots": int(gpus)} if re.fullmatch("[1-9][0-9]{0,8}", gpus) else {}
     return {"hosts": os.environ["SLURM_JOB_NODELIST"], **slots} if os.environ.get("SLURM_JOB_NODELIST") else {}
 
 

@@ -165,8 +165,7 @@ def _poll(index: Index, states: tuple[str, ...], limit: int | None) -> list[List
     """The runs that are listed and whose final status the index does not have, newest first."""
     from hpc_launch.service.poll import poll_unfinished
 
-    if limit is not None:
-        index.check(states, limit)
+    index.check(states, limit)
     # Without --state, only the runs that are shown need a query.
     polled = poll_unfinished(index, TERMINAL, None if states else limit)
     return [(entry, status) for entry, status in polled if not states or status.state in states]

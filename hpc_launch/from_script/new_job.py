@@ -51,7 +51,7 @@ class TrainingSource(Struct, frozen=True):
 def read_training(path: Path) -> TrainingSource:
     """Read a Python file. Raises UsageError if it cannot be parsed."""
     try:
-        if path.exists() and (not path.is_file() or path.stat().st_size > MAX_BYTES):
+        if os.path.exists(path) and (not os.path.isfile(path) or path.stat().st_size > MAX_BYTES):
             raise UsageError(f"{path} is not a file of less than 2 MiB", "name the training's Python file")
         source = path.read_bytes()
         tree, modules = ast.parse(source, filename=str(path)), top_imports(path)
@@ -85,7 +85,9 @@ def _options(tree: ast.Module) -> Iterator[TrainingOption]:
 
 def likely_trainings(folder: Path) -> list[str]:
     """Python files of a folder that look like programs: those named after training first."""
-    small = [path for path in sorted(folder.glob("*.py"))[:200] if path.is_file() and path.stat().st_size <= MAX_BYTES]
+    small = [
+        path for path in sorted(folder.glob("*.py"))[:200] if os.path.isfile(path) and path.stat().st_size <= MAX_BYTES
+    ]
     found = [path.name for path in small if os.access(path, os.R_OK) and b"__main__" in path.read_bytes()]
     return sorted(found, key=lambda name: ("train" not in name, "main" not in name, name))
 

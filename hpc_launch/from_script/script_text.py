@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,7 @@ class ScriptText(Struct, frozen=True):
 def read_script(path: Path) -> ScriptText:
     """The script's text. Raises UsageError for a file that sbatch would refuse too, or that cannot be read."""
     try:
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise UsageError(f"{path} is not a file", "name an sbatch script")
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)

@@ -170,9 +170,10 @@ class Index:
                 yield _entry(row, finished=True), decode_final(row[6])
             before, left = (rows[-1][4], rows[-1][1]), None if left is None else left - len(rows)
 
-    def check(self, states: Sequence[str] = (), limit: int = CHECKED) -> None:
-        """Check the newest finished runs in these states (default: all) for a new attempt."""
-        query, values = _newest(*_select("place, run, attempts", _finished(states)), min(limit, CHECKED))
+    def check(self, states: Sequence[str] = (), limit: int | None = None) -> None:
+        """Check the newest finished runs in these states (default: all), at most CHECKED, for a new attempt."""
+        most = CHECKED if limit is None else min(limit, CHECKED)
+        query, values = _newest(*_select("place, run, attempts", _finished(states)), most)
         self._current(lambda database: still_same(database, database.execute(query, values).fetchall()))
 
     def count(self, states: Sequence[str] = ()) -> int:

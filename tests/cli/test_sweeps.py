@@ -54,7 +54,7 @@ def test_what_has_completed_stays_so_when_the_sweep_is_cancelled_and_resubmitted
 
 
 def test_no_attempt_follows_once_a_sweep_is_cancelled(home: Home) -> None:
-    name = submit(home, "exit 7", limit=3, retry="{max_attempts: 4, backoff: 5s, on: {unknown: RETRY}}")
+    name = submit(home, "exit 7", limit=3, retry="{max_attempts: 4, backoff: 60s, on: {unknown: RETRY}}")
     wait_until(lambda: states(home, name) == ["RETRYING"] * 3)
     home.call("cancel", name)
     home.call("watch", name, code=1)
