@@ -107,6 +107,20 @@ def plan(team: Path, tmp_path: Path) -> Plan:
     return make
 
 
+@pytest.fixture
+def own(team: Path, tmp_path: Path) -> Plan:
+    """Plans the same on a site of the user's own."""
+
+    def make(keys: str) -> PreparedJob:
+        profile = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
+        profile.parent.mkdir(parents=True, exist_ok=True)
+        profile.write_text(f"name: here\n{keys}\n{SITE}")
+        (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
+        return prepare_job(tmp_path / "job.yaml", site="here")
+
+    return make
+
+
 def refused(plan: Plan, *arguments: str, **more: str) -> list[Finding]:
     with pytest.raises(Refused) as caught:
         plan(*arguments, **more)
@@ -481,6 +495,13 @@ def run(tmp_path: Path) -> RunFolder:
     return run
 
 
+@pytest.fixture
+def index(run: RunFolder, tmp_path: Path) -> Index:
+    """The index of the folder in which the run is, and what the run says of itself."""
+    run.info.write_text('{"run": "tiny-1", "name": "tiny", "site": "x", "scheduler": "slurm", "created": 9e9}')
+    return Index(tmp_path / "state", {"HPC_LAUNCH_HOME": str(run.path.parent)})
+
+
 @pytest.mark.parametrize("shared", [".", ".."])
 def test_a_run_that_others_can_change_is_left_alone(shared: str, run: RunFolder) -> None:
     """Also where they can change the sweep that it is a point of."""
@@ -521,6 +542,22 @@ def test_a_umask_of_000_opens_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / folder).stat().st_mode & 0o022, folder
 
 
+def submitted(home: Path, umask: int = -1) -> None:
+    """The job file of a home, run to its end."""
+    places = {"HOME": str(home), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "HPC_LAUNCH_HOME": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "hpc_launch", "submit", "job.yaml", "--wait"],
+        cwd=home,
+        env={**os.environ, **places},
+        umask=umask,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("launcher", ["none", "torchrun"])
 def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path, launcher: str) -> None:
     """The training keeps the umask for what it writes itself."""
@@ -532,21 +569,10 @@ def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path, launcher: str) ->
         job |= {"command": ["train.py"], "environment": {"python": str(training)}, "preflight": "off"}
         (tmp_path / "train.py").write_text("")
     (tmp_path / "job.yaml").write_text(json.dumps(job))
-    environment = {
-        **os.environ,
-        "HOME": str(tmp_path),
-        "XDG_CONFIG_HOME": "",
-        "XDG_STATE_HOME": "",
-        "HPC_LAUNCH_HOME": "",
-    }
-    command = [sys.executable, "-m", "hpc_launch", "submit", "job.yaml", "--wait"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, umask=0, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    submitted(tmp_path, umask=0)
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o666
-    home = tmp_path / "hpc-launch"
-    paths = [home, *(path for path in home.rglob("*") if not path.is_symlink())]
+    homes = tmp_path / "hpc-launch", tmp_path / ".local"
+    paths = [path for home in homes for path in (home, *home.rglob("*")) if not path.is_symlink()]
     assert {"end.json", "local.json", "runs", "node-0.log", "stacks"} <= {path.name for path in paths}
     assert [path for path in paths if path.stat().st_mode & 0o022] == []
 
@@ -557,11 +583,7 @@ def test_a_default_acl_opens_nothing_of_a_run(tmp_path: Path) -> None:
     runs.mkdir(parents=True)
     set_default_acl(runs, (USER_OBJ, 7, -1), (GROUP_OBJ, 7, -1), (GROUP, 7, 65534), (MASK, 7, -1), (OTHERS, 0, -1))
     (tmp_path / "job.yaml").write_text("name: tiny\nsite: local\nlauncher: none\ncommand: ['true']\n")
-    places = {"XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "HPC_LAUNCH_HOME": ""}
-    command = [sys.executable, "-m", "hpc_launch", "submit", "job.yaml", "--wait"]
-    environment = {**os.environ, "HOME": str(tmp_path), **places}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    submitted(tmp_path)
     paths = [path for path in runs.glob("tiny-*/**/*") if not path.is_symlink()]
     assert {"end.json", "node-0.log", "claim"} <= {path.name for path in paths}
     assert [path for path in paths if path.stat().st_mode & 0o022] == []
@@ -950,14 +972,10 @@ def test_a_link_of_another_user_does_not_lead_to_the_runs(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["foreign", "link", "open above", "foreign above", "sticky above", "link above"])
 @pytest.mark.parametrize("per", ["node", "job"])
-def test_a_cache_is_not_one_of_another_user(per: str, kind: str, plan: Plan, tmp_path: Path, team: Path) -> None:
+def test_a_cache_is_not_one_of_another_user(per: str, kind: str, own: Plan, tmp_path: Path) -> None:
     """Libraries load code from their caches, and everybody can guess a name in /tmp or a project's folder."""
     cache = tmp_path / "tmp" / "me" / "cache"
-    (tmp_path / "config" / "hpc-launch" / "sites").mkdir(parents=True)
-    own = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
-    own.write_text(f"name: here\ncaches: {{triton: {{path: {cache}, per: {per}}}}}\n{SITE}")
-    (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
-    script = prepare_job(tmp_path / "job.yaml", site="here").script
+    script = own(f"caches: {{triton: {{path: {cache}, per: {per}}}}}").script
     name = "on_nodes_first" if per == "node" else "job_environment"
     function = script[script.index(f"{name}() {{") :].partition("\n}\n")[0]
     die = 'die() { echo "$*" >&2; exit 1; }'
@@ -1004,34 +1022,28 @@ def test_another_user_s_run_is_not_cancelled(run: RunFolder, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-def test_another_user_s_run_in_a_shared_folder_is_not_listed(run: RunFolder, tmp_path: Path) -> None:
+def test_another_user_s_run_in_a_shared_folder_is_not_listed(run: RunFolder, index: Index) -> None:
     """Its name and its job's id may be those of a run of the user, and its time the latest."""
-    run.info.write_text('{"run": "tiny-1", "name": "tiny", "site": "x", "scheduler": "slurm", "created": 9e9}')
-    index = Index(tmp_path / "state", {"HPC_LAUNCH_HOME": str(run.path.parent)})
     assert [entry.run for entry in index.entries()] == ["tiny-1"]
     os.chown(run.path, 65534, 65534)
     assert index.entries() == []
 
 
-def test_a_link_to_a_run_is_not_listed(run: RunFolder, tmp_path: Path) -> None:
+def test_a_link_to_a_run_is_not_listed(run: RunFolder, index: Index) -> None:
     """Another user of a shared folder makes it, so that an old run of the user becomes `@last`."""
-    run.info.write_text('{"run": "tiny-1", "name": "tiny", "site": "x", "scheduler": "slurm", "created": 9e9}')
     (run.path.parent / "zzz-alias").symlink_to(run.path)
-    index = Index(tmp_path / "state", {"HPC_LAUNCH_HOME": str(run.path.parent)})
     assert [entry.run for entry in index.entries()] == ["tiny-1"]
 
 
 @pytest.mark.parametrize("name", ["@last", "tiny-1", "tiny", "7"])
 def test_a_folder_in_the_current_one_is_not_taken_for_a_run(
-    name: str, run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, run: RunFolder, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.info.write_text('{"run": "tiny-1", "name": "tiny", "site": "x", "scheduler": "slurm", "created": 9e9}')
     run.attempt(1).job.write_text('{"job_id": "7"}')
     hostile = tmp_path / "hostile"
     (hostile / "other" / "attempts" / "001").mkdir(parents=True)
     (hostile / name).symlink_to("other")
     monkeypatch.chdir(hostile)
-    index = Index(tmp_path / "state", {"HPC_LAUNCH_HOME": str(run.path.parent)})
     assert find_run(name, index) == run
     assert find_run(f"./{name}", index).path == hostile / "other"
 
@@ -1080,15 +1092,11 @@ def test_a_broken_or_endless_list_of_nodes_is_ignored(text: str, tmp_path: Path)
     assert len(listed_nodes(str(tmp_path / "bad"), {})) == 500
 
 
-def test_listed_nodes_count_like_reports(tmp_path: Path, slurm_with: Callable[..., None], plan: Plan) -> None:
+def test_listed_nodes_count_like_reports(tmp_path: Path, slurm_with: Callable[..., None], own: Plan) -> None:
     slurm_with(100, [f"n{k}" for k in range(1, 101)])
     listed = ["nosuchnode", *(f"n{k}" for k in range(20, 60))]
     (tmp_path / "bad").write_text("\n".join(listed))
-    own = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
-    own.parent.mkdir(parents=True)
-    own.write_text(f"name: here\nbad_nodes: {{nodes: [n1], file: {tmp_path / 'bad'}}}\n{SITE}")
-    (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
-    recovery = prepare_job(tmp_path / "job.yaml", site="here").plan.recovery
+    recovery = own(f"bad_nodes: {{nodes: [n1], file: {tmp_path / 'bad'}}}").plan.recovery
     options, _ = attempt_options("here", "slurm", recovery, (), (), readmitted=())
     assert options == (f"--exclude=n1,{','.join(f'n{k}' for k in range(20, 29))}",)
 

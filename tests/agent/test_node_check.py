@@ -24,9 +24,9 @@ from hpc_launch.agent import check_host, compare, listen, reports
 from hpc_launch.agent import check_run as run
 from hpc_launch.agent import check_send as sending
 from hpc_launch.agent import judge as judging
+from tests.agent.gpu_tool import Ask, Tool
 from tests.prove.node_check_tools import SMI
 
-Ask = Callable[[list[str], float], tuple[int, str]]
 CHECKS: dict[str, Callable[[Ask], dict[str, Any]]] = {
     "gpus": lambda ask: gpus.nvidia(4, "a100", ask),
     "gpu state": lambda ask: gpus.nvidia_state(ask),
@@ -35,37 +35,9 @@ CHECKS: dict[str, Callable[[Ask], dict[str, Any]]] = {
 }
 
 
-class Tool:
-    """A nvidia-smi with a fault, whose answers are kept."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.known: dict[tuple[str, ...], tuple[int, str]] = {}
-        (folder / "nvidia-smi").write_text(SMI.replace("$(hostname)", "node"))
-
-    def faulty(self, fault: str) -> Ask:
-        return lambda words, _limit: self.answer(fault, words)
-
-    def cut(self, size: int) -> Ask:
-        def ask(words: list[str], limit: float) -> tuple[int, str]:
-            code, text = self.answer("", words)
-            return code, text[:size]
-
-        return ask
-
-    def answer(self, fault: str, words: list[str]) -> tuple[int, str]:
-        key = (fault, *words)
-        if key not in self.known:
-            (self.folder / "node.smi").write_text(f"fault={fault!r}\n")
-            command = ["bash", str(self.folder / "nvidia-smi"), *words[1:]]
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-            self.known[key] = (done.returncode, done.stdout)
-        return self.known[key]
-
-
 @pytest.fixture(scope="module")
 def smi(tmp_path_factory: pytest.TempPathFactory) -> Tool:
-    return Tool(tmp_path_factory.mktemp("smi"))
+    return Tool(tmp_path_factory.mktemp("smi") / "nvidia-smi", SMI, "smi")
 
 
 def test_healthy_gpus_pass(smi: Tool) -> None:

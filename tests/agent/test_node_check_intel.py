@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +15,22 @@ from hypothesis import strategies as st
 
 from hpc_launch.agent import check_gpus as gpus
 from hpc_launch.agent import check_intel as checks
+from tests.agent.gpu_tool import Ask, Tool
 from tests.prove.node_check_tools import XPU_SMI
 
-Ask = Callable[[list[str], float], tuple[int, str]]
 
-
-class Tool:
-    """A xpu-smi, whose answers are kept, and the files of four GPUs."""
+class Intel(Tool):
+    """xpu-smi, and the files of four GPUs."""
 
     def __init__(self, folder: Path) -> None:
+        (folder / "bin").mkdir()
+        super().__init__(folder / "bin" / "xpu-smi", XPU_SMI, "xpu")
         self.folder = folder
-        self.known: dict[tuple[str, ...], tuple[int, str]] = {}
-        self.path = folder / "bin" / "xpu-smi"
-        self.path.parent.mkdir()
-        self.path.write_text(XPU_SMI.replace("$(hostname)", "node"))
-        self.path.chmod(0o755)
         for number in range(128, 132):
             card = folder / "drm" / f"renderD{number}" / "device"
             card.mkdir(parents=True)
             (card / "vendor").write_text("0x8086\n")
         self.cards = str(folder / "drm" / "renderD*" / "device")
-
-    def with_fault(self, fault: str) -> Ask:
-        return lambda words, _limit: self.answer(fault, words)
-
-    def answer(self, fault: str, words: list[str]) -> tuple[int, str]:
-        assert words[0] == "xpu-smi"
-        key = (fault, *words)
-        if key not in self.known:
-            (self.path.parent / "node.xpu").write_text(fault)
-            done = subprocess.run(["bash", str(self.path), *words[1:]], check=False, capture_output=True, text=True)
-            self.known[key] = (done.returncode, done.stdout)
-        return self.known[key]
 
     def check(self, name: str, ask: Ask, model: str = "max1550") -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -68,8 +51,8 @@ CHECKS = ["gpus", "gpu state", "gpu processes", "gpu errors"]
 
 
 @pytest.fixture
-def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    made = Tool(tmp_path)
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Intel:
+    made = Intel(tmp_path)
     monkeypatch.setenv("PATH", f"{made.path.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("ZE_AFFINITY_MASK", "0")
     return made
@@ -77,13 +60,10 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
 
 @pytest.mark.parametrize("version", ["", "V2"])
 @pytest.mark.parametrize("check", CHECKS)
-def test_healthy_gpus_pass(tool: Tool, version: str, check: str) -> None:
-    assert tool.check(check, tool.with_fault(version))["ok"] is True
-
-
-def test_the_models_are_kept(tool: Tool) -> None:
-    found = tool.check("gpus", tool.with_fault(""), model="")
-    assert found["value"] == {"gpus": 4, "models": ["Intel(R) Data Center GPU Max 1550"]}
+def test_healthy_gpus_pass(tool: Intel, version: str, check: str) -> None:
+    found = tool.check(check, tool.faulty(version))
+    assert found["ok"] is True
+    assert check != "gpus" or found["value"] == {"gpus": 4, "models": ["Intel(R) Data Center GPU Max 1550"]}
 
 
 @pytest.mark.parametrize("version", ["", "V2 "])
@@ -99,46 +79,39 @@ def test_the_models_are_kept(tool: Tool) -> None:
         ("ECC", "gpu errors", "GPU 2: 2 uncorrectable errors"),
     ],
 )
-def test_a_fault_of_a_gpu_is_found(tool: Tool, version: str, fault: str, check: str, text: str) -> None:
-    found = tool.check(check, tool.with_fault(version + fault))
+def test_a_fault_of_a_gpu_is_found(tool: Intel, version: str, fault: str, check: str, text: str) -> None:
+    found = tool.check(check, tool.faulty(version + fault))
     assert found["ok"] is False
     assert found["text"].startswith(text)
 
 
-def test_a_failed_xe_link_is_found(tool: Tool) -> None:
-    assert tool.check("gpu state", tool.with_fault("LINK"))["text"].startswith("GPU 0: Ports Tile0-1 connection")
+def test_a_failed_xe_link_is_found(tool: Intel) -> None:
+    assert tool.check("gpu state", tool.faulty("LINK"))["text"].startswith("GPU 0: Ports Tile0-1 connection")
 
 
 @pytest.mark.parametrize("state", ["POWER", "CLOSED"])
-def test_a_power_limit_and_links_that_are_turned_off_are_no_faults(tool: Tool, state: str) -> None:
-    assert tool.check("gpu state", tool.with_fault(state))["ok"] is True
+def test_a_power_limit_and_links_that_are_turned_off_are_no_faults(tool: Intel, state: str) -> None:
+    assert tool.check("gpu state", tool.faulty(state))["ok"] is True
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_an_error_of_the_tool_is_no_fault_of_a_gpu(tool: Tool, check: str) -> None:
-    found = tool.check(check, tool.with_fault("ERROR"))
+def test_an_error_of_the_tool_is_no_fault_of_a_gpu(tool: Intel, check: str) -> None:
+    found = tool.check(check, tool.faulty("ERROR"))
     assert found["ok"] is (True if check == "gpus" else None)  # the driver's files have the number
     assert check == "gpus" or "Level Zero Initialization Error" in found["text"]
 
 
 @pytest.mark.parametrize("version", ["", "V2"])
 @pytest.mark.parametrize("check", CHECKS)
-def test_an_answer_truncated_at_any_byte_blames_nobody(tool: Tool, version: str, check: str) -> None:
-    def cut(size: int) -> Ask:
-        def ask(words: list[str], _limit: float) -> tuple[int, str]:
-            code, text = tool.answer(version, words)
-            return code, text[:size]
-
-        return ask
-
+def test_an_answer_truncated_at_any_byte_blames_nobody(tool: Intel, version: str, check: str) -> None:
     for size in range(0, 1500, 3):
-        assert tool.check(check, cut(size))["ok"] is not False, size
+        assert tool.check(check, tool.cut(size, version))["ok"] is not False, size
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_tool_that_hangs_raises(tool: Tool, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_hangs_raises(tool: Intel, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SMI_S", 0.2)
-    (tool.path.parent / "node.xpu").write_text("HANG")
+    tool.note.write_text("HANG")
     with pytest.raises(subprocess.TimeoutExpired):
         tool.check(check, gpus.answer)
 
@@ -169,17 +142,17 @@ def test_no_answer_breaks_a_check(words: Any, code: int) -> None:
         assert found["ok"] in (True, False, None)
 
 
-def test_missing_gpus_are_counted_by_the_files_of_the_driver(tool: Tool) -> None:
+def test_missing_gpus_are_counted_by_the_files_of_the_driver(tool: Intel) -> None:
     (tool.folder / "drm" / "renderD131" / "device" / "vendor").write_text("0x1002\n")
-    found = tool.check("gpus", tool.with_fault(""))
+    found = tool.check("gpus", tool.faulty(""))
     assert (found["ok"], found["text"]) == (False, "3 of 4 GPUs")
-    assert checks.intel(4, "", tool.with_fault(""), "/nonexistent")["text"] == "0 of 4 GPUs"
+    assert checks.intel(4, "", tool.faulty(""), "/nonexistent")["text"] == "0 of 4 GPUs"
 
 
 @pytest.mark.parametrize(("name", "ok"), [("fatal_guc", False), ("sgunit_fatal", False), ("sgunit_nonfatal", True)])
-def test_fatal_errors_that_the_driver_counts_are_named(tool: Tool, name: str, ok: bool) -> None:
+def test_fatal_errors_that_the_driver_counts_are_named(tool: Intel, name: str, ok: bool) -> None:
     tool.write(f"drm/card2/gt/gt1/error_counter/{name}", "3\n")
-    found = tool.check("gpus", tool.with_fault(""))
+    found = tool.check("gpus", tool.faulty(""))
     assert found["ok"] is ok
     assert ok or found["text"] == f"device: 3 fatal errors ({name})"
 
@@ -193,14 +166,14 @@ def test_fatal_errors_that_the_driver_counts_are_named(tool: Tool, name: str, ok
     ],
 )
 def test_lowered_clocks_are_found_without_the_tool(
-    tool: Tool, monkeypatch: pytest.MonkeyPatch, path: str, ok: bool
+    tool: Intel, monkeypatch: pytest.MonkeyPatch, path: str, ok: bool
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert tool.check("gpu state", tool.with_fault(""))["text"] == "no xpu-smi"
+    assert tool.check("gpu state", tool.faulty(""))["text"] == "no xpu-smi"
     tool.write("tile0/gt0/freq0/throttle/reason_thermal", "0\n")
-    assert tool.check("gpu state", tool.with_fault(""))["ok"] is True
+    assert tool.check("gpu state", tool.faulty(""))["ok"] is True
     tool.write(path, "1\n")
-    found = tool.check("gpu state", tool.with_fault(""))
+    found = tool.check("gpu state", tool.faulty(""))
     assert found["ok"] is ok
     assert ok or found["text"].startswith("device: the hardware has lowered the clocks (")
 

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from hpc_launch.model.model_config import Experts, ModelConfig
 from hpc_launch.model.parameters import active_parameters, parameters
 
-_TINY = ModelConfig(
-    layers=4,
-    hidden=8,
-    ffn=16,
-    vocab=100,
-    heads=2,
-    query_groups=1,
-    head_dim=4,
-    gated=True,
-    tied=False,
-    next_token_layers=1,
-)
+_TINY = ModelConfig(layers=4, hidden=8, ffn=16, vocab=100, heads=2, query_groups=1, head_dim=4, gated=True, tied=True)
 _EXPERTS = Experts(count=4, per_token=1, ffn=2, shared_ffn=3, shared_gate=True, dense_layers=1, router_bias=True)
 
 
 def _mixture(experts: Experts) -> ModelConfig:
-    return ModelConfig(
-        layers=4,
-        hidden=8,
-        ffn=16,
-        vocab=100,
-        heads=2,
-        query_groups=1,
-        head_dim=4,
-        gated=True,
-        tied=True,
-        experts=experts,
-    )
+    return replace(_TINY, experts=experts)
 
 
 def test_a_layer_has_each_part_that_parallelism_divides() -> None:
@@ -49,10 +28,10 @@ def test_a_layer_has_each_part_that_parallelism_divides() -> None:
 
 
 def test_the_whole_is_the_sum_of_its_parts() -> None:
-    counts = parameters(_TINY)
+    counts = parameters(replace(_TINY, tied=False, next_token_layers=1))
     assert counts.embedding == counts.output == 800
-    assert counts.total == 1600 + 8 + 4 * parameters(_TINY).layers[0].total
-    assert counts.next_token == parameters(_TINY).layers[3].total + 2 * 64 + 3 * 8
+    assert counts.total == 1600 + 8 + 4 * counts.layers[0].total
+    assert counts.next_token == counts.layers[3].total + 2 * 64 + 3 * 8
 
 
 def test_a_token_uses_its_own_experts() -> None:

@@ -74,7 +74,6 @@ def variables(made: PreparedJob) -> dict[str, str]:
     ("more", "expected"),
     [
         # Keys that contradict each other, or that nothing would read.
-        ("strategy: {name: ddp, offload_optimizer: cpu}", ["job.yaml:5:42 HL670"]),
         ("strategy: {name: zero2, fsdp: {version: 1}}", ["job.yaml:5:31 HL670"]),
         ("strategy: {name: fsdp, for: trainer, buckets: 1000}", ["job.yaml:5:47 HL670"]),
         ("strategy: {name: fsdp, fsdp: {version: 1}}", ["job.yaml:5:30 HL670"]),
@@ -85,7 +84,6 @@ def variables(made: PreparedJob) -> dict[str, str]:
         ("strategy: zero1\nparallel: {tp: 2, distributed_optimizer: true}", ["job.yaml:6:42 HL670"]),
         # A file that nobody writes.
         ("strategy: ddp\nargs: {c: '${strategy.config}'}", ["job.yaml:6:11 HL671"]),
-        ("strategy: fsdp\nargs: {c: '${strategy.config}'}", ["job.yaml:6:11 HL671"]),
         ("args: {c: '${strategy.micro_batch}'}", ["job.yaml:5:11 HL206"]),
         (
             "strategy: {name: ddp, micro_batch: 2}\nargs: {c: '${strategy.micro_batch}'}\nqueue: x",
@@ -104,7 +102,6 @@ def variables(made: PreparedJob) -> dict[str, str]:
         ("strategy: {name: fsdp, for: accelerate, fsdp: {min_params: 9}}", ["job.yaml:5:60 HL623"]),
         ("strategy: fsdp\nenv: {CUDA_DEVICE_MAX_CONNECTIONS: 1}", ["job.yaml:6:36 HL655"]),
         # Layouts: the world size comes from the plan, the model from the job's own arguments.
-        ("strategy: megatron", ["job.yaml:5:11 HL672"]),
         ("strategy: megatron\nparallel: {tp: 4, pp: 3}", ["job.yaml:6:11 HL640"]),
         ("strategy: megatron\nparallel: {pp: 4}\nargs: {num-layers: 6}", ["job.yaml:6:16 HL645"]),
         ("strategy: megatron\nparallel: {tp: 4}\nargs: {num-attention-heads: 6}", ["job.yaml:6:16 HL643"]),
@@ -112,17 +109,14 @@ def variables(made: PreparedJob) -> dict[str, str]:
         ("strategy: megatron\nparallel: {ep: 3}\nargs: [--num-experts, '6']", ["job.yaml:6:16 HL641"]),
         ("strategy: megatron\nparallel: {tp: 2, global_batch: 6}", ["job.yaml:6:33 HL652"]),
         ("strategy: megatron\nparallel: {sequence_parallel: true}", ["job.yaml:6:31 HL650"]),
-        ("strategy: megatron\nparallel: {tp: 2}\nargs: {micro-batch-size: 4}", ["job.yaml:7:26 HL674"]),
         ("strategy: megatron\nparallel: {tp: 2}\nargs: [--bf16]\nprecision: bf16", ["job.yaml:7:8 HL674"]),
         # What an elastic run, or a number format, cannot do.
         ("strategy: zero1\nnodes: 1..2", ["job.yaml:6:8 HL675"]),
         ("strategy: {name: ddp, global_batch: 64}\nnodes: 1..2", ["job.yaml:5:37 HL675"]),
         ("strategy: ddp\nparallel: {tp: 4}\nnodes: 1..3", []),
         ("strategy: ddp\nparallel: {pp: 8}\nnodes: 1..2", ["job.yaml:6:11 HL640"]),
-        ("strategy: zero2\nprecision: fp8", ["job.yaml:6:12 HL676"]),
         # A file of one's own: missing, or against the job.
         ("strategy: {name: zero2, file: none.json}", ["job.yaml:5:31 HL201"]),
-        ("strategy: {name: zero3, file: own.json}", ["own.json:5:25 HL673"]),
         ("strategy: {name: zero2, file: own.json}\nprecision: bf16", ["own.json HL673"]),
         ("strategy: {name: fsdp, for: accelerate, file: own.yaml}\nprecision: fp16", ["own.yaml:2:1 HL673"]),
         ("strategy: {name: fsdp, for: accelerate, file: own.json}", ["own.json:2:3 HL673"]),

@@ -71,20 +71,14 @@ GOOD = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}
 @pytest.mark.parametrize(
     ("options", "code", "hint"),
     [
-        ("--bf16 --fp16", "HL611", "keep one of them"),
-        ("--zero-stage 2 --offload-param", "HL612", "use --zero-stage 3"),
-        ("--zero-stage 3 --offload-optimizer nvme", "HL613", "add --nvme-path FOLDER"),
         ("--zero-stage 3 --offload-param nvme", "HL613", "add --nvme-path FOLDER"),
         ("--nvme-path /local", "HL613", "--offload-optimizer nvme"),
-        ("--zero-stage 0 --offload-optimizer", "HL614", "use --zero-stage 1, 2 or 3"),
         (
             "--zero-stage 2 --offload-optimizer nvme --nvme-path /local",
             "HL614",
             "use --zero-stage 3, or offload to cpu",
         ),
-        ("--scheduler WarmupDecayLR", "HL615", "add --total-steps N"),
         ("--gradient-accumulation 4", "HL610", "set the micro batch or the global batch"),
-        ("--train-batch 100 --micro-batch 3 --world-size 8", "HL610", "use 96 or 120"),
         ("--train-batch 4 --world-size 8", "HL610", "use 8"),
         ("--train-batch 64 --micro-batch 2 --gradient-accumulation 2 --world-size 8", "HL610", "set it to 32"),
         ("--train-batch 10 --micro-batch 4", "HL610", "use 8 or 12"),
@@ -164,11 +158,9 @@ def test_a_key_that_an_older_release_reads_is_not_removed() -> None:
     ("data", "code"),
     [
         ({"zero_optimization": {"stage": 1, "cpu_offload": True}}, "HL603"),
-        ({"bfloat16": {"enabled": True}}, "HL603"),
         ({"bf16": {"enabled": "yes"}}, "HL604"),
         ({"zero_optimization": {"stage": 2, "reduce_bucket_size": 5.5}}, "HL604"),
         ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "gpu"}}}, "HL604"),
-        ({"gradient_clipping": "auto"}, "HL605"),
         ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "HL611"),
         ({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}, "HL612"),
         ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "HL613"),

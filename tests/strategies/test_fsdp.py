@@ -47,12 +47,9 @@ def accelerate(fsdp: str, head: str = "distributed_type: FSDP\n") -> list[tuple[
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ("--sharding-strategy HYBRID_SHARD", "HL627"),
         ("--sharding-strategy NO_SHARD", "HL627"),
-        ("--state-dict LOCAL_STATE_DICT", "HL625"),
         ("--wrap-class Layer --wrap-policy NO_WRAP", "HL623"),
         ("--wrap-class A,B", "HL623"),
-        ("--min-params 5e7", "HL623"),
         ("--num-machines 2 --num-processes 7", "HL610"),
     ],
 )
