@@ -28,6 +28,7 @@ from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.patterns import compiled
+from hpc_launch.base.pid_space import pid_space
 from hpc_launch.base.user_dirs import make_own_folder, make_private, user
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import EndFacts, Evidence
@@ -699,7 +700,9 @@ def without_current_folder(value: ast.expr) -> bool:
 def test_a_process_named_in_a_file_gets_no_signal_unless_it_is_the_job_s(shell: int | str, tmp_path: Path) -> None:
     number = os.getpid() if shell == "self" else int(shell)
     ours = processes.start_of(os.getpid())
-    state = LocalState(job_id="local-1", state="RUNNING", pid=os.getpid(), pid_start=ours, shell=number)
+    state = LocalState(
+        job_id="local-1", state="RUNNING", pid=os.getpid(), pid_start=ours, space=pid_space(), shell=number
+    )
     assert not state.supervised, "this process is not a supervisor"
     assert state.batch_shell is None
 

@@ -71,8 +71,10 @@ class LocalState(Struct, frozen=True, kw_only=True):
 
     @property
     def supervised(self) -> bool:
-        """Whether the supervisor is alive; meaningful on its own host only. The file may name any process, so the
-        process itself must be a supervisor."""
+        """Whether the supervisor is alive; meaningful on its own host only, and false after a reboot. The file may
+        name any process, so the process itself must be a supervisor."""
+        if not self.space or self.space != pid_space():
+            return False
         alive = self.pid is not None and self.pid_start is not None and start_of(self.pid) == self.pid_start
         return alive and self.pid is not None and is_supervisor(self.pid)
 
