@@ -1,7 +1,7 @@
 """The job file's keys: one typed, documented field per key. The reference page and the JSON schema are generated from
 it.
 
-Each key may also be set by the site's `defaults:`, the user's overlay or `--set`; `spec.merge` combines these layers.
+Each key may also be set by the site's `defaults:`, the user's overlay or `--set`; `job.merge` combines these layers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON Schema (draft 2020-12) of a Struct type, for editors: it describes what `spec.reader` accepts.
+"""JSON Schema (draft 2020-12) of a Struct type, for editors: it describes what `job.reader` accepts.
 
 We use the reader's view of the types because msgspec's own generator does not know short forms or units, and rejects
 limits on a nullable field.
@@ -64,7 +64,7 @@ def _struct(type_: type[Struct], definitions: dict[str, Schema]) -> Schema:
 
 
 def _merge_operator_keys(fields: Mapping[str, FieldInfo]) -> Schema:
-    """Patterns for keys with a merge operator (`spec.merge_operators`), which change a list or mapping of lower
+    """Patterns for keys with a merge operator (`job.merge`), which change a list or mapping of lower
     layers."""
     kinds = {key: {member.kind for member in members(info.type)} for key, info in fields.items()}
     lists = "|".join(key for key, kind in kinds.items() if list in kind)

@@ -1,6 +1,6 @@
 """Merge layers: later layers win. Mappings are merged by key, everything else is replaced, null removes a value.
 
-Merge operators (`spec.merge_operators`) extend a list, remove items from it or replace a whole mapping. Every value
+Merge operators (`key+`, `key-`, `key=`) extend a list, remove items from it or replace a whole mapping. Every value
 keeps the layer and position that set it, so that findings and `explain` can name them.
 """
 

@@ -6,7 +6,7 @@ bool and None.
 
 - A field of type `str` accepts numbers and booleans as written: `1.10` stays `1.10`.
 - `Annotated[int, Meta(extra={"unit": "time"})]` accepts the formats of a unit: `time`, `duration` (both in seconds) or
-  `memory` (MiB). See `spec.units`. Limits on such a field are in seconds or MiB.
+  `memory` (MiB). See `job.units`. Limits on such a field are in seconds or MiB.
 - An empty value (null) of a field that has a default and does not accept null means the default. In a `dict[str, T]` it
   means that the key is absent.
 - Short forms: a Struct may define a classmethod `__short_forms__(value) -> dict[str, object] | None`. It is called with

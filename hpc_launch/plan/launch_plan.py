@@ -119,7 +119,7 @@ class StrategyPlan(Struct, frozen=True):
 
 
 class CheckpointPlan(Struct, frozen=True):
-    """Where checkpoints are and when one is complete; `spec.checkpoint` describes each field."""
+    """Where checkpoints are and when one is complete; `job.checkpoint` describes each field."""
 
     folder: Text
     pattern: str

@@ -11,10 +11,10 @@ from hpc_launch.layouts.groups import RankGroups, rank_groups
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.performance.measured_pace import MeasuredPace
+from hpc_launch.plan.check_limits import limit_row
 from hpc_launch.plan.job_estimate import JobEstimate
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.job_training import JobTraining, batch_known, job_layout, target_step
-from hpc_launch.plan.plan_rules import limit_row
 from hpc_launch.prepare.prepare import LAYOUT_CODES, CheckedJob
 from hpc_launch.prepare.scaled_pace import ScaledPace, scaled_pace
 from hpc_launch.schedulers.scheduler import Balance
