@@ -43,7 +43,7 @@ from hpc_launch.service.drill import ready_for_drill
 from hpc_launch.service.listener import QUIET
 from hpc_launch.service.submit import confirm_cost
 from hpc_launch.site_tools.check_profile import check, missing_sources
-from hpc_launch.site_tools.site_leases import node_health_store
+from hpc_launch.site_tools.site_nodes import node_health_store
 from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detect_profile import detect as detect_site_of
 from hpc_launch.sites.load_layers import load

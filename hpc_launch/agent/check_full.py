@@ -1,6 +1,6 @@
 """The steps of `preflight: full` on one node, for check.py: measurements that the judge asks for.
 
-The judge (rounds.py) sends a task when all nodes wait for one: a measurement of each node, then an
+The judge (check_rounds.py) sends a task when all nodes wait for one: a measurement of each node, then an
 all-reduce with one other node at a time, then one with all. measure.py carries it out with the training's
 own PyTorch. Standard library of Python 3.6 or later.
 """

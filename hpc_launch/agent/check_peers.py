@@ -21,7 +21,7 @@ FIRST, COUNT = 32768, 28232
 NEIGHBOURS = 16
 """How many nodes before and after its own in the list a node connects to."""
 REACH_S = 10.0
-"""How long the others may take to listen: as long as they may take to start (LAG_S of reports.py)."""
+"""How long the others may take to listen: as long as they may take to start (LAG_S of check_reports.py)."""
 TRY_S, TRIES = 3.0, 2
 LISTEN_S = 20.0
 PEERS_S = REACH_S + TRY_S * TRIES

@@ -4,12 +4,12 @@
 
 Standard library of Python 3.6 or later, run by the job's script. It reads the file of each node (check_send.py), and
 listens on the port that the training's rendezvous will use, until each node has reported (check.py) or its time is
-over (reports.py).
+over (check_reports.py).
 
     ATTEMPT_DIR/node-check.json     the outcome; created once
     stderr                          one line for each finding, for the job's log
 
-compare.py decides which nodes are bad. Exits with 76 if a node is bad, else with 0.
+check_compare.py decides which nodes are bad. Exits with 76 if a node is bad, else with 0.
 """
 
 import argparse
@@ -19,13 +19,13 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from hpc_launch.agent.check_compare import Finding, Results, compare, judged
 from hpc_launch.agent.check_host import remove
 from hpc_launch.agent.check_image import IMAGE_LOG, PART
+from hpc_launch.agent.check_port import Port
+from hpc_launch.agent.check_reports import BEAT_PER_NODE_S, Reports
+from hpc_launch.agent.check_rounds import NETWORK, Rounds, compare_measured
 from hpc_launch.agent.check_send import COMMON, FOLDER, report_file, task_file
-from hpc_launch.agent.compare import Finding, Results, compare, judged
-from hpc_launch.agent.listen import Port
-from hpc_launch.agent.reports import BEAT_PER_NODE_S, Reports
-from hpc_launch.agent.rounds import NETWORK, Rounds, compare_measured
 
 BAD_NODES = 76
 LONGEST = 1 << 20

@@ -54,7 +54,7 @@ def doctor_command(
         return _report(_levels(job, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
     from hpc_launch.base.errors import UsageError
     from hpc_launch.preflight.queue_checks import job_for_hosts
-    from hpc_launch.site_tools.site_leases import site_hosts
+    from hpc_launch.site_tools.site_nodes import site_hosts
 
     site = site or os.environ.get("HPC_LAUNCH_SITE")
     if site is None or climb:

@@ -124,7 +124,7 @@ def leases_command(site: str | None, as_json: bool) -> None:
     \b
     hpc-launch nodes leases --site lab
     """
-    from hpc_launch.site_tools.site_leases import site_leases
+    from hpc_launch.site_tools.site_nodes import site_leases
     from hpc_launch.view.terminal import waiting_notice
 
     with waiting_notice("querying the hosts"):
@@ -140,7 +140,7 @@ def leases_command(site: str | None, as_json: bool) -> None:
 def _store(site: str | None) -> NodeHealthStore:
     """Open the node health store of the named site, of $HPC_LAUNCH_SITE, or of this machine's. Names its problems."""
     from hpc_launch.cli.terminal import print_note
-    from hpc_launch.site_tools.site_leases import node_health_store
+    from hpc_launch.site_tools.site_nodes import node_health_store
 
     store = node_health_store(_site_name(site))
     for problem in store.problems():
@@ -151,7 +151,7 @@ def _store(site: str | None) -> NodeHealthStore:
 def _site_name(site: str | None) -> str:
     """The named site, $HPC_LAUNCH_SITE, or this machine's."""
     from hpc_launch.cli.terminal import print_note
-    from hpc_launch.site_tools.site_leases import detected_site
+    from hpc_launch.site_tools.site_nodes import detected_site
 
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:

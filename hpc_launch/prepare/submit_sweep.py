@@ -16,7 +16,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt, prepare, resolved_yaml, with_sentinel
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, recorded_points
-from hpc_launch.runs.groups.arrays import (
+from hpc_launch.runs.groups.submit_array import (
     Sending,
     chunks,
     create_point,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hpc_launch.base.json_records import read_record
+from hpc_launch.diagnose.decide_verdict import AttemptProgress
 from hpc_launch.diagnose.evidence import DriverFacts, EndingJob, NeverStarts
-from hpc_launch.diagnose.retry_policy import AttemptProgress
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.user_dirs import user
+from hpc_launch.diagnose.decide_verdict import AttemptProgress, PastAttempt, Policy, decide
 from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node_failure
 from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence
 from hpc_launch.diagnose.node_health import NodeReport
 from hpc_launch.diagnose.retry_changes import BatchState, ChangeFacts
-from hpc_launch.diagnose.retry_policy import AttemptProgress, PastAttempt, Policy, decide
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
 from hpc_launch.retry.next_attempt import next_attempt

@@ -89,7 +89,7 @@ def _find_run(text: str, index: Index) -> RunFolder:
 
 def _find_point(text: str, index: Index) -> RunFolder | None:
     """The point that `SWEEP/7`, `SWEEP/lr=3e-4` or the job `123_7` names, or the stage `PIPELINE/train`; else None."""
-    from hpc_launch.runs.groups.arrays import array_jobs
+    from hpc_launch.runs.groups.submit_array import array_jobs
 
     if match := re.fullmatch(r"(\d{1,18})_(\d{1,18})", text, re.ASCII):
         sweeps = [sweep for folder in index.jobs(match[1]) if (sweep := sweep_of(RunFolder(folder))) is not None]

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding
+from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
-from hpc_launch.diagnose.retry_policy import default_action
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.performance.attempt_speed import attempt_remarks
 from hpc_launch.performance.measured_pace import CheckpointInterval, interval_of

@@ -13,9 +13,15 @@ from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.submit_sweep import SweepProgress, room_for, send_points, submit_points
 from hpc_launch.retry.drivers import Schedulers
 from hpc_launch.retry.next_attempt import edited_since, next_attempt
-from hpc_launch.runs.groups.arrays import Sending, refuse_cancelled, settle_arrays, unsubmitted, was_never_submitted
 from hpc_launch.runs.groups.cancel_sweep import reopen_sweep
 from hpc_launch.runs.groups.pipeline_folder import as_pipeline, pipeline_of, reopen, stage_of, without_run
+from hpc_launch.runs.groups.submit_array import (
+    Sending,
+    refuse_cancelled,
+    settle_arrays,
+    unsubmitted,
+    was_never_submitted,
+)
 from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter, point_number
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info

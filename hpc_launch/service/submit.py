@@ -256,7 +256,7 @@ def _jobs(run: RunFolder, job_id: str | None) -> list[str]:
         return [job_id]
     if not os.path.exists(run.sweep_info):
         return []
-    from hpc_launch.runs.groups.arrays import array_jobs
+    from hpc_launch.runs.groups.submit_array import array_jobs
     from hpc_launch.runs.groups.sweep_folder import SweepFolder
 
     return list(array_jobs(SweepFolder(run)))

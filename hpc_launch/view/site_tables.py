@@ -45,7 +45,7 @@ def difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.learn_hosts import LearnedHosts
-    from hpc_launch.site_tools.site_leases import SiteHost
+    from hpc_launch.site_tools.site_nodes import SiteHost
 
 
 def learned_lines(learned: LearnedHosts) -> Iterator[str]:

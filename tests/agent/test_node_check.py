@@ -19,8 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpc_launch.agent import check as node_check
+from hpc_launch.agent import check_compare, check_host, check_port, check_reports
 from hpc_launch.agent import check_gpus as gpus
-from hpc_launch.agent import check_host, compare, listen, reports
 from hpc_launch.agent import check_run as run
 from hpc_launch.agent import check_send as sending
 from hpc_launch.agent import judge as judging
@@ -176,9 +176,9 @@ def test_a_majority_is_never_blamed_for_a_check(data: st.DataObject, count: int)
         }
         for number in range(count)
     }
-    compare.compare(found, 0)
+    check_compare.compare(found, 0)
     for early in (True, False):
-        bad, common, _ = compare.judged(found, early)
+        bad, common, _ = check_compare.judged(found, early)
         for check in {one["check"] for one in bad}:
             assert 2 * sum(one["check"] == check for one in bad) <= count
         assert all(2 * one["nodes"] > 0 for one in common)
@@ -189,8 +189,8 @@ def test_no_node_is_blamed_for_what_others_have_on_their_own_disks(place: str, b
     """Such as a folder of an earlier job in /tmp, or of another user."""
     missing = {"ok": False, "text": "/tmp/cache: No such file or directory", "value": "missing"}
     found = {"n1": {"path /tmp/cache": missing}, "n2": {"path /tmp/cache": {"ok": True, "text": "", "value": place}}}
-    compare.compare(found, 0)
-    bad, common, _ = compare.judged(found)
+    check_compare.compare(found, 0)
+    bad, common, _ = check_compare.judged(found)
     assert [one["node"] for one in bad] == blamed
     assert [one["text"].partition(" ")[0] for one in common] == ([] if blamed else ["n1:"])
 
@@ -207,7 +207,7 @@ def test_no_node_is_blamed_for_what_others_have_on_their_own_disks(place: str, b
 )
 def test_the_only_node_of_a_job_is_not_blamed_for_what_the_profile_states(value: Any, blamed: list[str]) -> None:
     found = {"n1": {"gpus": {"ok": False, "text": "", "value": value}}}
-    bad, common, _ = compare.judged(found)
+    bad, common, _ = check_compare.judged(found)
     assert [one["node"] for one in bad] == blamed
     assert bool(common) == (not blamed)
 
@@ -215,13 +215,13 @@ def test_the_only_node_of_a_job_is_not_blamed_for_what_the_profile_states(value:
 def test_what_is_said_early_remains_true() -> None:
     found = {f"n{number}": {"gpus": {"ok": number > 1, "text": ""}} for number in range(1, 3)}
     whole = {**found, "n3": {}, "n4": {}}
-    assert compare.judged(whole, True)[0] == []
+    assert check_compare.judged(whole, True)[0] == []
     whole["n3"] = {"gpus": {"ok": True}}
-    assert [one["node"] for one in compare.judged(whole, True)[0]] == ["n1"]
+    assert [one["node"] for one in check_compare.judged(whole, True)[0]] == ["n1"]
 
 
 def ready(names: tuple[str, ...] = ("n1", "n2", "n3")) -> Any:
-    kept = reports.Reports(list(names))
+    kept = check_reports.Reports(list(names))
     for name in names:
         kept.keep(json.dumps({"node": name, "begun": ["shm", "gpus"], "results": []}).encode(), 1.0)
     return kept
@@ -252,7 +252,7 @@ def test_a_check_that_others_passed_is_waited_for_only_so_long() -> None:
     assert kept.open == {"n3"}
     kept.look(5.5, False)
     assert kept.open == set()
-    bad = compare.judged(kept.results())[0]
+    bad = check_compare.judged(kept.results())[0]
     assert [(one["node"], one["text"]) for one in bad] == [("n3", "gpus: no answer within 4 s")]
 
 
@@ -305,17 +305,17 @@ def test_a_check_that_is_slow_everywhere_is_waited_for() -> None:
     kept.look(40.0, False)
     assert kept.open == {"n3"}
     send(kept, 41.0, "n3", results=results("shm", "gpus"), done=True)
-    assert compare.judged(kept.results()) == ([], [], {})
+    assert check_compare.judged(kept.results()) == ([], [], {})
 
 
 def test_a_node_that_does_not_connect_is_named() -> None:
-    kept = reports.Reports(["n1", "n2", "n3"])
+    kept = check_reports.Reports(["n1", "n2", "n3"])
     for node in ("n1", "n2"):
         send(kept, 1.0, node, begun=[], results=[], done=True)
     kept.look(12.0, False)
     assert kept.open == {"n3"}
     kept.look(13.5, False)
-    assert [one["node"] for one in compare.judged(kept.results())[0]] == ["n3"]
+    assert [one["node"] for one in check_compare.judged(kept.results())[0]] == ["n3"]
 
 
 def test_a_node_whose_last_check_took_long_has_time_to_end() -> None:
@@ -325,22 +325,22 @@ def test_a_node_whose_last_check_took_long_has_time_to_end() -> None:
     kept.look(6.9, False)
     assert kept.open == {"n3"}
     kept.look(9.9, False)
-    assert [one["node"] for one in compare.judged(kept.results())[0]] == ["n3"]
+    assert [one["node"] for one in check_compare.judged(kept.results())[0]] == ["n3"]
 
 
 def test_a_check_that_is_killed_has_not_passed() -> None:
     kept = two_passed()
     send(kept, 1.2, "n3", results=results("shm"))
     send(kept, 1.3, "n3", done=True)  # by the shell, when python3 has ended
-    bad = compare.judged(kept.results())[0]
+    bad = check_compare.judged(kept.results())[0]
     assert [(one["node"], one["text"]) for one in bad] == [("n3", "the check ended early, during: gpus")]
 
 
 def test_nothing_is_waited_for_when_the_step_has_ended() -> None:
-    kept = reports.Reports(["n1", "n2", "n3"])
+    kept = check_reports.Reports(["n1", "n2", "n3"])
     kept.look(1.0, True)
     assert kept.open == set()
-    bad, common, _ = compare.judged(kept.results())
+    bad, common, _ = check_compare.judged(kept.results())
     assert (bad, [one["nodes"] for one in common]) == ([], [3])
 
 
@@ -373,8 +373,8 @@ def test_malformed_reports_break_nothing(lines: list[bytes]) -> None:
     kept.look(60.0, True)
     found = kept.results()
     assert set(found) == {"n1", "n2", "n3"}
-    compare.compare(found, 1000)
-    bad, common, unchecked = compare.judged(found)
+    check_compare.compare(found, 1000)
+    bad, common, unchecked = check_compare.judged(found)
     assert {one["node"] for one in bad} <= {"n1"}
     json.dumps([bad, common, unchecked])
 
@@ -392,7 +392,7 @@ def judge(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def port() -> Iterator[Any]:
-    made = listen.Port(0, 2)
+    made = check_port.Port(0, 2)
     yield made
     made.end()
 
@@ -490,13 +490,13 @@ def test_a_node_is_answered_beside_strangers_who_keep_connections(port: Any, mon
         for _ in range(150):
             strangers.append(stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5)))
             serve(port, 0.005)
-        assert len(port.open) <= listen.STRANGERS + 2 * 2
+        assert len(port.open) <= check_port.STRANGERS + 2 * 2
         node = stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
         node.sendall(b"\0" * 1000)
         node.shutdown(socket.SHUT_WR)
         serve(port)
-        assert node.recv(100).startswith(listen.ANSWER)
-        monkeypatch.setattr(listen, "LONGEST_S", 0.1)
+        assert node.recv(100).startswith(check_port.ANSWER)
+        monkeypatch.setattr(check_port, "LONGEST_S", 0.1)
         serve(port)
         assert (port.open, strangers[-1].recv(1)) == ({}, b"")
 
@@ -515,7 +515,7 @@ def test_no_node_is_blamed_for_a_port_full_of_strangers(judge: Any, port: Any) -
 
     assert outcome() == ["memory", "rendezvous port", "answer", "answer"]
     with ExitStack() as stack:
-        for _ in range(3 * listen.STRANGERS):
+        for _ in range(3 * check_port.STRANGERS):
             stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
             serve(port, 0.002)
     assert outcome() == ["memory", "answer"]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.agent import check_full, check_gpus, compare, reports, rounds
+from hpc_launch.agent import check_compare, check_full, check_gpus, check_reports, check_rounds
 from hpc_launch.agent import check_gpus as gpus
 from tests.prove.node_check_tools import DISTRIBUTED, TORCH
 
@@ -34,12 +34,12 @@ def rehearse(count: int, speed: Speed) -> tuple[Any, dict[str, dict[str, Any]], 
     names = [f"n{number}" for number in range(1, count + 1)]
     places = {name: (name, 5000) for name in names}
     found: dict[str, dict[str, Any]] = {name: {} for name in names}
-    plan = rounds.Rounds(8)
+    plan = check_rounds.Rounds(8)
     steps = 0
     while tasks := plan.next(found, names, places):
         steps += 1
         for name, task in tasks.items():
-            if task["task"] == rounds.MEASUREMENT:
+            if task["task"] == check_rounds.MEASUREMENT:
                 continue
             partners = [other for other, its in tasks.items() if its["port"] and its["address"] == task["address"]]
             speeds = [speed(one, two) for one in partners for two in partners if one < two]
@@ -54,7 +54,7 @@ def judged(plan: Any, found: dict[str, dict[str, Any]]) -> tuple[set[str], list[
     """Nodes that are blamed, and checks that fail without blaming one."""
     copy = {name: dict(results) for name, results in found.items()}
     plan.fold(copy)
-    bad, common, _ = compare.judged(copy)
+    bad, common, _ = check_compare.judged(copy)
     return {one["node"] for one in bad}, [one["check"] for one in common]
 
 
@@ -64,8 +64,8 @@ def test_a_bad_node_is_named_and_not_its_partner(count: int, data: st.DataObject
     plan, found, _ = rehearse(count, lambda one, two: bad_speed if bad in (one, two) else 40.0)
     blamed, common = judged(plan, found)
     assert blamed == {bad}
-    assert rounds.PAIRS not in common
-    assert rounds.LINK not in common
+    assert check_rounds.PAIRS not in common
+    assert check_rounds.LINK not in common
 
 
 @given(st.integers(6, 17), st.data())
@@ -86,7 +86,7 @@ def test_a_link_between_two_nodes_blames_neither(count: int, data: st.DataObject
     blamed, common = judged(plan, found)
     assert blamed == set()
     tested = any(set(pair) == link for pairs in plan.pairs for pair in pairs)
-    assert (rounds.LINK in common) == tested
+    assert (check_rounds.LINK in common) == tested
 
 
 @pytest.mark.parametrize(("count", "steps"), [(1, 1), (2, 2), (3, 5), (4, 3), (5, 4), (64, 3)])
@@ -101,7 +101,7 @@ def test_what_fails_everywhere_blames_nobody(count: int) -> None:
     plan, found, _ = rehearse(count, lambda _one, _two: None)
     blamed, common = judged(plan, found)
     assert blamed == set()
-    assert rounds.PAIRS in common
+    assert check_rounds.PAIRS in common
 
 
 def test_of_two_nodes_a_slow_pair_blames_nobody() -> None:
@@ -112,7 +112,7 @@ def test_of_two_nodes_a_slow_pair_blames_nobody() -> None:
 def test_the_message_has_the_figures() -> None:
     plan, found, _ = rehearse(4, lambda one, two: 0.5 if "n3" in (one, two) else 40.0)
     plan.fold(found)
-    assert found["n3"][rounds.PAIRS]["text"] == (
+    assert found["n3"][check_rounds.PAIRS]["text"] == (
         "all-reduce with n4: 0.5 GB/s; with n1: 0.5 GB/s; the median of the pairs is 40 GB/s"
     )
 
@@ -122,7 +122,7 @@ def test_the_message_has_the_figures() -> None:
 
 def waiting(*names: str) -> Any:
     """Nodes that have passed the quick check and wait for a task."""
-    kept = reports.Reports(list(names))
+    kept = check_reports.Reports(list(names))
     for name in names:
         lines: list[dict[str, Any]] = [{"begun": ["shm"]}, {"results": [{"check": "shm", "ok": True}]}]
         for words in (*lines, {"place": ["10.0.0.1", 5000]}):
@@ -146,7 +146,7 @@ def test_a_node_that_freezes_during_a_measurement_is_named() -> None:
     kept.look(16.0, False)
     assert kept.open == {"n3"}
     kept.look(17.5, False)
-    bad = compare.judged(kept.results())[0]
+    bad = check_compare.judged(kept.results())[0]
     assert [(one["node"], one["text"]) for one in bad] == [("n3", "stopped answering within 16 s, during: pair 1")]
 
 
@@ -167,8 +167,8 @@ def measured(**nodes: list[float]) -> dict[str, dict[str, Any]]:
 
 def test_one_slow_gpu_of_eight_is_named_on_a_single_node() -> None:
     found = measured(n1=[790.0] * 5 + [410.0] + [790.0] * 2)
-    assert rounds.compare_measured(found) == {"gpu matrix product": "790 GFLOP/s"}
-    bad = compare.judged(found)[0]
+    assert check_rounds.compare_measured(found) == {"gpu matrix product": "790 GFLOP/s"}
+    bad = check_compare.judged(found)[0]
     assert [(one["node"], one["text"]) for one in bad] == [
         ("n1", "gpu matrix product: 410 GFLOP/s on GPU 5; the median of the job is 790 GFLOP/s")
     ]
@@ -176,8 +176,8 @@ def test_one_slow_gpu_of_eight_is_named_on_a_single_node() -> None:
 
 def test_a_node_whose_gpus_are_all_slow_is_named() -> None:
     found = measured(n1=[790.0] * 8, n2=[500.0] * 8, n3=[800.0] * 8)
-    rounds.compare_measured(found)
-    assert [one["node"] for one in compare.judged(found)[0]] == ["n2"]
+    check_rounds.compare_measured(found)
+    assert [one["node"] for one in check_compare.judged(found)[0]] == ["n2"]
 
 
 VALUES = st.none() | st.floats() | st.integers() | st.text(max_size=3) | st.lists(st.floats() | st.none(), max_size=3)
@@ -186,11 +186,11 @@ VALUES = st.none() | st.floats() | st.integers() | st.text(max_size=3) | st.list
 @given(st.lists(VALUES, min_size=1, max_size=6))
 def test_malformed_values_break_nothing(values: list[Any]) -> None:
     found = {
-        f"n{number}": {check: {"ok": True, "text": "", "value": value} for check in (*rounds.SHARES, "pair 1")}
+        f"n{number}": {check: {"ok": True, "text": "", "value": value} for check in (*check_rounds.SHARES, "pair 1")}
         for number, value in enumerate(values)
     }
-    rounds.compare_measured(found)
-    plan = rounds.Rounds(0)
+    check_rounds.compare_measured(found)
+    plan = check_rounds.Rounds(0)
     plan.pairs = [[("n0", "n1")]]
     plan.fold(found)
 
@@ -316,7 +316,7 @@ def test_every_gpu_is_measured(stand_in: Path) -> None:
     assert {name: one["ok"] for name, one in found.items()} == dict.fromkeys(found, True)
     assert len(found["gpu matrix product"]["value"]) == 4
     assert set(found) == {
-        *(name for name in rounds.SHARES if name.startswith("gpu")),
+        *(name for name in check_rounds.SHARES if name.startswith("gpu")),
         "measurement",
         "pair 1",
         "nccl network",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.agent import check_peers, compare
+from hpc_launch.agent import check_compare, check_peers
 from tests.agent.program import archive, program
 
 PORTS = "ports between nodes"
@@ -59,15 +59,15 @@ def connections(count: int, *blocked: tuple[int, int], deaf: tuple[int, ...] = (
     ids=["healthy", "one direction", "two nodes", "incoming", "outgoing", "port in use"],
 )
 def test_a_blocked_port_is_named_with_its_direction(found: dict[str, Any], blamed: dict[str, str]) -> None:
-    compare.compare(found, 0)
-    assert {one["node"]: one["text"] for one in compare.judged(found)[0]} == blamed
+    check_compare.compare(found, 0)
+    assert {one["node"]: one["text"] for one in check_compare.judged(found)[0]} == blamed
 
 
 def test_nobody_is_blamed_before_all_nodes_have_answered() -> None:
     found = connections(4, (1, 2))
     found["n4"] = {}
-    compare.compare(found, 0)
-    assert compare.judged(found, True)[0] == []
+    check_compare.compare(found, 0)
+    assert check_compare.judged(found, True)[0] == []
 
 
 def test_nodes_that_start_one_after_another_reach_each_other() -> None:
@@ -98,8 +98,8 @@ def code_of(*nodes: dict[str, str]) -> tuple[dict[str, str], list[str]]:
         f"n{number}": {"code": {"ok": True, "text": "", "value": {"code": digests}}}
         for number, digests in enumerate(nodes, 1)
     }
-    compare.compare(found, 0)
-    bad, common, _ = compare.judged(found)
+    check_compare.compare(found, 0)
+    bad, common, _ = check_compare.judged(found)
     return {one["node"]: one["text"] for one in bad}, [one["text"] for one in common]
 
 
@@ -133,8 +133,8 @@ def test_another_driver_is_reported_without_blame() -> None:
         f"n{number}": {"gpu driver": {"ok": True, "text": "", "value": {"driver": driver}}}
         for number, driver in enumerate(("550.90", "550.90", "535.10"), 1)
     }
-    compare.compare(found, 0)
-    bad, common, _ = compare.judged(found)
+    check_compare.compare(found, 0)
+    bad, common, _ = check_compare.judged(found)
     assert bad == []
     assert [one["text"] for one in common] == ["n3: the GPU driver is 535.10, and 550.90 on the other nodes"]
 

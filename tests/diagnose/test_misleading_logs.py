@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import AgentNote, EndFacts, Evidence, NodeExit, SchedulerFacts
-from hpc_launch.diagnose.retry_policy import default_action
 from tests.diagnose.logs import BOOK, scanned, why, why_run
 
 GLOO = (

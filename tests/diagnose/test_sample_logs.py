@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
-from hpc_launch.diagnose.retry_policy import default_action
 from tests.diagnose.logs import BOOK, why
 
 CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))

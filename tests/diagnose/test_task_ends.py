@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.diagnose.retry_policy import default_action
+from hpc_launch.diagnose.decide_verdict import default_action
 from tests.diagnose.logs import why_run
 
 ENDED = """\

@@ -14,7 +14,7 @@ from hpc_launch.base.files import write_json
 from hpc_launch.prepare import submit_stage, submit_sweep
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.advance_pipeline import advance_pipeline
-from hpc_launch.runs.groups import arrays
+from hpc_launch.runs.groups import submit_array
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
 from hpc_launch.runs.groups.pipeline_status import pipeline_status
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
@@ -144,7 +144,7 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         return time.time() + later
 
     try:
-        for module in (submit_stage, submit_attempt, arrays):
+        for module in (submit_stage, submit_attempt, submit_array):
             vars(module)["checkpoint"] = checkpoint  # in this process only
         for function, more in ((submit_attempt.submit_next, {}), (submit_sweep.submit_points, {"clock": clock})):
             function.__kwdefaults__ = {**(function.__kwdefaults__ or {}), "lookup_s": 0.0, **more}

@@ -18,7 +18,7 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.prepare import submit_sweep
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, prepare_sweep
 from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
-from hpc_launch.runs.groups import arrays
+from hpc_launch.runs.groups import submit_array
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, Submission
@@ -157,7 +157,7 @@ def _driver(  # noqa: PLR0917 - what goes wrong
             os._exit(9)
 
     try:
-        vars(arrays)["checkpoint"] = checkpoint  # in this process only
+        vars(submit_array)["checkpoint"] = checkpoint  # in this process only
         if not locks:
             vars(submit_sweep)["one_submitter"] = lambda _: nullcontext(True)
         scheduler.plan = faults

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnose import diagnose, may_be_node_failure
 from hpc_launch.diagnose.diagnosis import Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence
-from hpc_launch.diagnose.retry_policy import default_action
 from hpc_launch.runs.evidence import artifacts
 from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt, gather, rulebook
 from hpc_launch.runs.layout import AttemptFolder, RunFolder

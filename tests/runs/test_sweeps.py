@@ -11,7 +11,7 @@ import pytest
 from hpc_launch.base.json_records import read_record
 from hpc_launch.prepare.submit_sweep import submit_points
 from hpc_launch.retry.drive_sweep import submit_next_points
-from hpc_launch.runs.groups.arrays import chunks
+from hpc_launch.runs.groups.submit_array import chunks
 from hpc_launch.runs.groups.sweep_folder import note_ended, one_submitter
 from hpc_launch.runs.records.submission import SubmittedJob
 from hpc_launch.schedulers.scheduler import ArrayRoom

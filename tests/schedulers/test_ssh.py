@@ -19,7 +19,7 @@ from hpc_launch.schedulers.scheduler import PartlyUnreachable
 from hpc_launch.schedulers.ssh.leases import HostLeases, LeaseHolder, holders_of, leases_of
 from hpc_launch.schedulers.ssh.ssh_command import on_host
 from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
-from hpc_launch.site_tools.site_leases import SiteHost
+from hpc_launch.site_tools.site_nodes import SiteHost
 from hpc_launch.view.site_tables import lease_table
 
 SSH = """\

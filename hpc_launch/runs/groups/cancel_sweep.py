@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.base.user_dirs import user
-from hpc_launch.runs.groups.arrays import settle_arrays
+from hpc_launch.runs.groups.submit_array import settle_arrays
 from hpc_launch.runs.groups.sweep_folder import SweepFolder, tasks_of
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader

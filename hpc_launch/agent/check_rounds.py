@@ -10,7 +10,7 @@ judge.py.
 import statistics
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from hpc_launch.agent.compare import LARGE, Results, fail, values
+from hpc_launch.agent.check_compare import LARGE, Results, fail, values
 
 MEASUREMENT, PAIR, ALL = "measurement", "pair %d", "all-reduce of all nodes"
 PAIRS, LINK = "pairs", "link"

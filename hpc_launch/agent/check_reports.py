@@ -8,7 +8,7 @@ Standard library of Python 3.6 or later.
 import json
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from hpc_launch.agent.compare import Results
+from hpc_launch.agent.check_compare import Results
 
 BEAT_PER_NODE_S = 0.0005
 """How often a node says that it is alive: 2000 lines in a second, which takes a tenth of a CPU."""
