@@ -71,6 +71,11 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "replace")
 
 
+def shown(text: str) -> str:
+    """A text with names of files, for a terminal: escape sequences have no effect."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def is_step(word: Optional[str]) -> bool:
     """Whether a word is the number of a step."""
     return re.match(r"[0-9]{1,17}\Z", word or "") is not None
@@ -189,7 +194,6 @@ def main(words: List[str]) -> int:
         if why is None:
             os.write(1, b"%s\0%s\0" % (b"" if found.step is None else b"%d" % found.step, os.fsencode(str(found.path))))
             break
-        now = time.strftime("%Y-%m-%d %H:%M:%S")
-        skipped = (now, found.path.name, why)
-        print("[hpc-launch %s] skipped %r: this checkpoint is incomplete: %r" % skipped, file=sys.stderr)
+        skipped = (time.strftime("%Y-%m-%d %H:%M:%S"), shown(found.path.name), shown(why))
+        print("[hpc-launch %s] skipped %s: this checkpoint is incomplete: %s" % skipped, file=sys.stderr)
     return 0
