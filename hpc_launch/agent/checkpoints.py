@@ -135,7 +135,7 @@ def open_regular(path: Path) -> IO[bytes]:
     descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError("%s is no file" % path)
+        raise OSError("%s is not a regular file" % path)
     return open(descriptor, "rb")
 
 
