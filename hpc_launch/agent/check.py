@@ -1,8 +1,8 @@
 """The node check on one node: what a training needs from it, measured before the training starts.
 
-    python3 -I check.py ATTEMPT_DIR NODE [EXPECTATION...]
+    python3 -I agent.pyz check ATTEMPT_DIR NODE [EXPECTATION...]
 
-Self-contained: standard library of Python 3.6 or later, copied into the run folder and run by the host's `python3` on
+Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3` on
 every node. Each check is a process of its own with a time limit (check_run.py), so that a driver or a mount
 that hangs cannot block the others. Each result goes at once to the node's file, which judge.py reads on the first node;
 where the attempt's folder is not shared, it is printed, and srun or ssh passes it on.

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import sys
-from typing import List
+from typing import IO, List
 
 FIRST_HOST = os.path.join("agent", "first-host")
 """In an attempt folder: only those hosts see it that share the folder with the first one."""
@@ -23,6 +23,11 @@ LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs overlay squashfs erofs iso9660 tmpfs ramfs rootfs devtmpfs".split()
 )
 """File systems that only this node uses. All others count as shared."""
+
+
+def new_file(path: str) -> IO[str]:
+    """Create a file that only this user can read. Raises OSError if it exists, also as somebody's link."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w")
 
 
 class NotOwnError(Exception):

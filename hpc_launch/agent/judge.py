@@ -1,6 +1,6 @@
 """The node check on the first node: collect the results of all nodes and name those that are not fit for the job.
 
-    python3 -I judge.py ATTEMPT_DIR --job ID --port PORT --node NAME... [--memory-mib N] [--shared DIR...]
+    python3 -I agent.pyz judge ATTEMPT_DIR --job ID --port PORT --node NAME... [--memory-mib N] [--shared DIR...]
 
 Standard library of Python 3.6 or later, run by the job's script. It reads the file of each node (check_send.py), and
 listens on the port that the training's rendezvous will use, until each node has reported (check.py) or its time is
@@ -26,6 +26,7 @@ from hpc_launch.agent.check_port import Port
 from hpc_launch.agent.check_reports import BEAT_PER_NODE_S, Reports
 from hpc_launch.agent.check_rounds import NETWORK, Rounds, compare_measured
 from hpc_launch.agent.check_send import COMMON, FOLDER, report_file, task_file
+from hpc_launch.agent.folders import new_file
 
 BAD_NODES = 76
 LONGEST = 1 << 20
@@ -235,7 +236,7 @@ def write_tokens(folders: List[str]) -> Dict[str, str]:
         path = os.path.join(folder, ".hpc-launch-check-" + os.urandom(16).hex())
         token = os.urandom(16).hex()
         try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            with new_file(path) as file:
                 file.write(token)
         except OSError:
             continue

@@ -1,11 +1,11 @@
 """Tell the receivers of a run what happens to it: a webhook or a command, as `notify:` of the job file says.
 
-    python3 -I notify.py job ATTEMPT_DIR PARENT   beside the job's script: start, first step, no progress
-    python3 -I notify.py end ATTEMPT_DIR CODE     at the end of the job's script
-    python3 -I notify.py deliver RUN_DIR          send what is due for a run or a sweep: any driver
-    python3 -I notify.py test                     send the event on standard input; prints the results
+    python3 -I agent.pyz notify job ATTEMPT_DIR PARENT   beside the job's script: start, first step, no progress
+    python3 -I agent.pyz notify end ATTEMPT_DIR CODE     at the end of the job's script
+    python3 -I agent.pyz notify deliver RUN_DIR          send what is due for a run or a sweep: any driver
+    python3 -I agent.pyz notify test                     send the event on standard input; prints the results
 
-Self-contained: standard library of Python 3.6 or later, copied into the run folder. Beside it lie
+Self-contained: standard library of Python 3.6 or later, in the run's agent.pyz. Beside it lie
 notify_event.py (what is sent once), notify_job.py (what the job sees), notify_text.py
 and notify_send.py. The address of a webhook is in an environment variable that `notify:` names.
 

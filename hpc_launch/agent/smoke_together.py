@@ -15,6 +15,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from hpc_launch.agent.describe_host import interfaces
+from hpc_launch.agent.folders import new_file
 
 TORCH_S = 120.0
 WAIT_S = 60.0
@@ -261,8 +262,3 @@ def write(path: str, text: str) -> None:
     with new_file(draft) as stream:
         stream.write(text)
     os.rename(draft, path)
-
-
-def new_file(path: str) -> Any:
-    """A file that this process has made. Raises OSError, also for a link that somebody put there."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w")

@@ -1,8 +1,8 @@
 """The watcher of one node: records rank deaths, detects hangs and samples resource usage.
 
-    python3 -I watch.py ATTEMPT_DIR NODE LAUNCHER [--each-process] [--phases PIPE] [--hang-after S] …
+    python3 -I agent.pyz watch ATTEMPT_DIR NODE LAUNCHER [--each-process] [--phases PIPE] [--hang-after S] …
 
-Self-contained: standard library of Python 3.6 or later, copied into the run folder and run by the host's `python3`
+Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3`
 outside any container. It exits with its parent, the launcher. A job also trains without it.
 
 Beside it lie watch_processes.py (the ranks), watch_node.py (memory and network),
