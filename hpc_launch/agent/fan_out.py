@@ -148,9 +148,12 @@ class FanOut:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        if process.stdin is not None:
-            process.stdin.write(("exec %s\n" % " ".join(map(shlex.quote, words))).encode())
-            process.stdin.close()
+        try:
+            if process.stdin is not None:
+                process.stdin.write(("exec %s\n" % " ".join(map(shlex.quote, words))).encode())
+                process.stdin.close()
+        except BrokenPipeError:  # ssh has ended
+            pass
         self.cleaning.append(process)
 
 

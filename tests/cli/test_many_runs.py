@@ -43,6 +43,10 @@ def many(shared_home: Home) -> Home:
     shared_home.call("watch", *names, code=1)
     verdict = VerdictRecord(action="STOP", failure_class="user_code_error")
     create_record(RunFolder(shared_home.runs / names[0]).attempt(1).verdict, verdict)
+    # `watch` may know the end from the job's own record, before the scheduler has said so for good.
+    finals = [RunFolder(shared_home.runs / name).attempt(1).final for name in names]
+    while not all(path.exists() for path in finals):
+        shared_home.call("list")
     make_finished_runs(sorted(shared_home.runs.iterdir()), shared_home.runs, COUNT)
     return shared_home
 
