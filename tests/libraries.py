@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"{names} not installed: pip install -e '.[train,libraries]'"))
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+_importers: list[str] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Note a test module that imports a library; a plugin of pytest may import one at any other time."""
+    before = _imported()
+    report = yield
+    if found := _imported() - before:
+        _importers.append(f"{collector.nodeid} imports {', '.join(sorted(found))}")
+    return report
+
+
+def pytest_collection_finish() -> None:
     """Collecting imports every test module, in `make check` too."""
-    if found := _imported():
-        raise pytest.UsageError(f"a test module imports {', '.join(found)}; import it inside a test marked `torch`")
+    if _importers:
+        raise pytest.UsageError(f"{'; '.join(_importers)}: import it inside a test marked `torch`")
 
 
 @pytest.hookimpl(wrapper=True)
