@@ -75,8 +75,8 @@ class ClassFacts(Struct, frozen=True, forbid_unknown_fields=True):
     you: str
 
 
-Search = Callable[[bytes], list[int]]
-"""Takes a block; returns the ascending positions of words, whatever their case. Words may not overlap."""
+Search = Callable[[bytes], list[tuple[int, int, int]]]
+"""Takes a block; returns the words in it, whatever their case, in order: number, begin and end. They do not overlap."""
 
 
 def word_search(words: Iterable[str]) -> Search | None:
@@ -86,11 +86,7 @@ def word_search(words: Iterable[str]) -> Search | None:
     except ImportError:
         return None
     automaton = BytesAhoCorasick([word.encode() for word in words], implementation=Implementation.DFA)
-
-    def search(block: bytes) -> list[int]:
-        return [start for _, start, _ in automaton.find_matches_as_indexes(block.lower())]
-
-    return search
+    return lambda block: automaton.find_matches_as_indexes(block.lower())
 
 
 def words_in(words: Sequence[str]) -> Callable[[str], Iterable[int]]:

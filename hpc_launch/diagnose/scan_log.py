@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from hpc_launch.diagnose.evidence import LogScan
+from hpc_launch.diagnose.regex_literals import smallest
 from hpc_launch.diagnose.rulebook import Rulebook, Search, word_search
 from hpc_launch.diagnose.scan_line import LineScanner, MatchBudget
 
 LONGEST_LINE = 1 << 18
 """Bytes after which an unfinished line is scanned in pieces."""
 
-_WHOLE = 1 << 19
+_WHOLE = 1 << 18
 """Bytes at the beginning of a log that are scanned line by line."""
 _BLOCK = 1 << 20
 """Bytes after them that are searched at once: only lines with a word of a rule, and samples, are read."""
-_TAIL = 1 << 19
+_TAIL = 1 << 18
 """Bytes at the end of a log that are scanned line by line."""
 _SAMPLE = 20
-"""How many lines at both ends of a block are read, so that the progress is known."""
+"""How many lines at the end of a block are read, so that the progress is known."""
 _MOST_READ = 1000
 """Maximum number of lines with a word that are read of a block: a log of nothing but errors repeats itself."""
+_RARE = 20
+"""So many forms with a word are read although a block has too many others."""
 _MANY = 10_000
 """Lines after whose classification only a tenth as many are read of a block."""
-_MOST_COMPARED = 800
-"""Maximum number of lines of a block that are compared with known forms."""
 _DULL = 50
 """So many lines of one form (digits ignored) in which no rule matched: the others are passed over."""
+_NEVER = -(1 << 60)
 _FORMS = 20_000
 """How many such forms are remembered."""
 _NUMBERS_MATTER = re.compile(rb"(?i)exit|code|status|signal|xid|errno|\berr\b|%")
@@ -61,7 +64,12 @@ class LogScanner:
         self._found_search: tuple[Search | None] | None = None
         self._started = False
         self._line = 0
-        self._dull: dict[bytes, int] = {}
+        self._dull: set[bytes] = set()
+        """Forms of lines to pass over: they have no word of a rule, or no rule matched many of them."""
+        self._common: Counter[int] = Counter()
+        """How many forms with a word, by its number, were read."""
+        self._unmatched: dict[bytes, int] = {}
+        """How many lines of a form were read in which no rule matched."""
 
     @property
     def scanned(self) -> int:
@@ -78,7 +86,7 @@ class LogScanner:
         search = self._search() if self._size > _WHOLE + _TAIL else None
         if search is not None:
             while len(self._rest) >= _BLOCK + _TAIL:
-                self._block(search)
+                self._block(search, _BLOCK)
             return
         end = self._rest.rfind(b"\n") + 1
         if end:
@@ -97,65 +105,81 @@ class LogScanner:
 
     def _search(self) -> Search | None:
         if self._found_search is None:
-            self._found_search = (word_search([*self._rules.words, *_LANDMARKS]),)
+            forms = (word.encode().translate(None, _DIGITS).decode() for word in (*self._rules.words, *_LANDMARKS))
+            self._found_search = (word_search(smallest(forms)),)
         return self._found_search[0]
 
-    def _block(self, search: Search) -> None:
+    def _block(self, search: Search, size: int) -> None:
         """Scan the whole lines of the next block: those with a word, what belongs to a traceback, and samples."""
-        end = self._rest.rfind(b"\n", 0, _BLOCK) + 1
+        end = self._rest.rfind(b"\n", 0, size) + 1
+        data = bytes(self._rest[: end or size])
+        del self._rest[: end or size]
+        first = self._line
         if not end:
-            data = bytes(self._rest[:_BLOCK])
-            del self._rest[:_BLOCK]
             self._line += 1
             self._scanner.take(data, self._line)
-            self._line -= 1  # the rest belongs to the same line
+            self._line = first  # the rest belongs to the same line
             return
-        data = bytes(self._rest[:end])
-        del self._rest[:end]
-        last = end
-        for _ in range(_SAMPLE + 1):
-            last = max(data.rfind(b"\n", 0, last), 0)
-        last = last + 1 if last else 0
-        at = self._read(data, 0, _SAMPLE)
-        most, compared = (_MOST_READ if self.scanned < _MANY else _MOST_READ // 10), _MOST_COMPARED
-        for position in search(data):
-            if position < at:
-                continue
-            if position >= last or most == 0 or compared == 0:
-                break
-            start = data.rfind(b"\n", at, position) + 1 or at
-            form = data[start : data.find(b"\n", position)].translate(None, _DIGITS)
-            if self._dull.get(form, 0) >= _DULL:
-                compared -= 1
-                continue
-            most -= 1
-            self._line += data.count(b"\n", at, start)
-            found = self._scanner.found
-            at = self._read(data, start, 1)
-            self._remember(form, dull=self._scanner.found == found)
-        if at < last:
-            self._line += data.count(b"\n", at, last)
-            at = last
-        self._lines(data[at:])
+        forms = data.translate(None, _DIGITS).split(b"\n")[:-1]
+        suspects = self._suspects(search, forms)
+        lines = data.split(b"\n") if suspects else data.rsplit(b"\n", _SAMPLE + 1)
+        skipped, samples, at = len(forms) + 1 - len(lines), len(forms) - _SAMPLE, 0
+        for number, form in enumerate(forms[: max(samples, 0)]) if suspects else ():
+            if number >= at and suspects.get(form, 0) > 0 and form not in self._dull:
+                suspects[form] -= 1
+                found = self._scanner.found
+                at = self._read(lines, number, first)
+                self._remember(form, matched=self._scanner.found > found)
+        for number in range(max(at, samples, 0), len(forms)):
+            self._take(lines[number - skipped], first + number + 1)
+        self._line = first + len(forms)
 
-    def _remember(self, form: bytes, *, dull: bool) -> None:
+    def _suspects(self, search: Search, forms: list[bytes]) -> dict[bytes, int]:
+        """The forms with a word of a rule, each with how many of its lines to read.
+
+        Those without one are passed over from now on. Once a block has many forms, those with rare words remain.
+        """
+        fresh = [form for form in dict.fromkeys(forms) if form not in self._dull]
+        text = b"\n".join(fresh)
+        most = _MOST_READ if self.scanned < _MANY else _MOST_READ // 10
+        suspects: set[bytes] = set()
+        crowded, end = False, -1
+        for word, position, _ in search(text):
+            if position <= end:
+                continue
+            if len(suspects) >= most and self._common[word] >= _RARE:
+                crowded = True
+                continue
+            self._common[word] += 1
+            start, end = text.rfind(b"\n", 0, position) + 1, text.find(b"\n", position)
+            end = end if end >= 0 else len(text)
+            suspects.add(text[start:end])
+        if not crowded:
+            if len(self._dull) + len(fresh) > _FORMS:
+                self._dull.clear()
+            self._dull.update(form for form in fresh if form not in suspects)
+        return dict.fromkeys(suspects, most // len(suspects) + 1) if suspects else {}
+
+    def _remember(self, form: bytes, *, matched: bool) -> None:
         """Count a line of this form in which no rule matched, as far as the numbers in it do not matter."""
-        if len(self._dull) >= _FORMS:
-            self._dull.clear()
-        known = self._dull.get(form)
-        if known is None:
-            known = -(1 << 60) if _NUMBERS_MATTER.search(form) else 0
-        self._dull[form] = known + 1 if dull else -(1 << 60)
+        if len(self._unmatched) >= _FORMS:
+            self._unmatched.clear()
+        never = matched or _NUMBERS_MATTER.search(form)
+        self._unmatched[form] = count = _NEVER if never else self._unmatched.get(form, 0) + 1
+        if count >= _DULL:
+            self._dull.add(form)
 
-    def _read(self, data: bytes, at: int, lines: int) -> int:
-        """Scan some lines, and those that may belong to a traceback that is open then. Returns where it stopped."""
-        while at < len(data) and (lines > 0 or self._scanner.busy(self._line + 1)):
-            end = data.find(b"\n", at)
-            self._line += 1
-            if end > at:
-                self._scanner.take(data[at:end], self._line)
-            at, lines = end + 1, lines - 1
-        return at
+    def _read(self, lines: list[bytes], at: int, first: int) -> int:
+        """Scan a line, and those after it that may belong to a traceback. Returns where it stopped."""
+        while True:
+            self._take(lines[at], first + at + 1)
+            at += 1
+            if at >= len(lines) - 1 or not self._scanner.busy(first + at + 1):
+                return at
+
+    def _take(self, line: bytes, number: int) -> None:
+        if line:
+            self._scanner.take(line, number)
 
     def pass_over(self, chunk: bytes) -> None:
         """Count the lines of a chunk that is skipped."""
@@ -174,6 +198,8 @@ class LogScanner:
 
     def _drain(self) -> None:
         """Scan the whole lines that were held back."""
+        if self._found_search and self._found_search[0] and len(self._rest) > _TAIL:
+            self._block(self._found_search[0], len(self._rest) - _TAIL)
         end = self._rest.rfind(b"\n") + 1
         self._lines(bytes(self._rest[:end]))
         del self._rest[:end]
