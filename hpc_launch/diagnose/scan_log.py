@@ -112,7 +112,7 @@ class LogScanner:
     def _block(self, search: Search, size: int) -> None:
         """Scan the whole lines of the next block: those with a word, what belongs to a traceback, and samples."""
         end = self._rest.rfind(b"\n", 0, size) + 1
-        data = bytes(self._rest[: end or size])
+        data = bytes(memoryview(self._rest)[: end or size])
         del self._rest[: end or size]
         first = self._line
         if not end:
@@ -124,14 +124,16 @@ class LogScanner:
         suspects = self._suspects(search, forms)
         lines = data.split(b"\n") if suspects else data.rsplit(b"\n", _SAMPLE + 1)
         skipped, samples, at = len(forms) + 1 - len(lines), len(forms) - _SAMPLE, 0
-        for number, form in enumerate(forms[: max(samples, 0)]) if suspects else ():
-            if number >= at and suspects.get(form, 0) > 0 and form not in self._dull:
+        for number in [number for number, form in enumerate(forms) if form in suspects] if suspects else ():
+            form = forms[number]
+            if at <= number < samples and suspects[form] > 0 and form not in self._dull:
                 suspects[form] -= 1
                 found = self._scanner.found
                 at = self._read(lines, number, first)
                 self._remember(form, matched=self._scanner.found > found)
         for number in range(max(at, samples, 0), len(forms)):
-            self._take(lines[number - skipped], first + number + 1)
+            if self._unmatched.get(forms[number], 0) < _DULL:
+                self._take(lines[number - skipped], first + number + 1)
         self._line = first + len(forms)
 
     def _suspects(self, search: Search, forms: list[bytes]) -> dict[bytes, int]:
