@@ -107,6 +107,9 @@ class LogScanner:
         if self._found_search is None:
             forms = (word.encode().translate(None, _DIGITS).decode() for word in (*self._rules.words, *_LANDMARKS))
             self._found_search = (word_search(smallest(forms)),)
+            # glibc returns less memory to the system after a large block was freed (mallopt(3), M_MMAP_THRESHOLD): what
+            # each block of the log needs is not mapped anew.
+            bytes(_BLOCK << 4)
         return self._found_search[0]
 
     def _block(self, search: Search, size: int) -> None:
