@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.decide_verdict import AttemptProgress
 from hpc_launch.diagnose.evidence import DriverFacts, EndingJob, NeverStarts
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
-from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, stuck_since
+from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, Reader, stuck_since
 from hpc_launch.runs.records.node_records import read_hang
 from hpc_launch.runs.records.plan_record import newest_plan
 from hpc_launch.runs.records.run_info import read_info, why_not_own
-from hpc_launch.runs.records.submission import SubmittedJob
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict
 from hpc_launch.runs.status.attempt_view import AttemptView
 from hpc_launch.runs.status.run_state import finished
@@ -216,7 +214,7 @@ def _write_times(attempt: AttemptFolder) -> Iterator[float]:
 def _same_cluster(context: RetryContext) -> bool:
     """Whether the cluster that does not know the job is the one it was submitted to: clusters may share storage."""
     for attempt in reversed(context.run.attempts()):
-        job = read_record(attempt.job, SubmittedJob)
+        job = Reader().read(attempt).job
         if job is not None and job.cluster is not None:
             return job.cluster == context.scheduler.cluster()
     return False

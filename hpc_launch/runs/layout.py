@@ -51,8 +51,8 @@
     SWEEP/                          a sweep has the files of a run but no attempts, and
     ├── sweep.json                  its points (groups/sweep_folder.py)
     ├── SWEEP.N/                    point N: a run, which shares all but its attempts with the sweep
-    ├── arrays/NNN/                 a job array: script.sh, intent.json, job.json, claim and, for each of its tasks,
-    │                               a link to the attempt that it runs
+    ├── arrays/NNN/                 a job array: script.sh, intent.json, job.json, which stands for those of its points,
+    │                               claim and, for each task, a link to the attempt that it runs
     ├── submitted                   exists once each point has a job
     ├── refused                     why the scheduler refused the last array
     ├── ended/  next-look  lock     which points have ended, when to submit further ones, and who does it

@@ -9,6 +9,7 @@ from functools import cache
 from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket, BytecodeCache, FileSystemBytecodeCache
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from msgspec import Struct
 
 from hpc_launch.base.files import open_regular
 from hpc_launch.base.installed import shipped
@@ -23,7 +24,7 @@ _COMMENT_COLUMN = 60
 @cache
 def template_environment() -> ImmutableSandboxedEnvironment:
     """The templates and their filters, once for a process."""
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Environment(
         bytecode_cache=_bytecode(),
         loader=FileSystemLoader(shipped("slurm_templates")),
         undefined=StrictUndefined,
@@ -45,6 +46,15 @@ def template_environment() -> ImmutableSandboxedEnvironment:
         here=_here,
     )
     return environment
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """A sandbox that knows that the fields of a plan are harmless: a script reads a hundred of them."""
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        if isinstance(obj, Struct):
+            return attr in obj.__struct_fields__ or (not attr.startswith("_") and not callable(value))
+        return super().is_safe_attribute(obj, attr, value)
 
 
 def _bytecode() -> BytecodeCache | None:

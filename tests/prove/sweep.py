@@ -98,7 +98,7 @@ def restart_controller(one: Round) -> None:
 
 def refuse_half_way(one: Round) -> None:
     """Let Slurm refuse the rest: the user's limit of submitted jobs falls between two arrays."""
-    one.submit(**{STOP_AFTER: f"array jobs#{one.dice.randint(1, 2)}"})
+    one.submit(**{STOP_AFTER: f"array job#{one.dice.randint(1, 2)}"})
     _until_frozen(one)
     limit(one.user.cluster, one.dice.randint(2, ARRAY))
     _thaw(one.user)

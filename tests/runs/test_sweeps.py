@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.json_records import read_record
 from hpc_launch.prepare.submit_sweep import submit_points
 from hpc_launch.retry.drive_sweep import submit_next_points
 from hpc_launch.runs.groups.submit_array import chunks
 from hpc_launch.runs.groups.sweep_folder import note_ended, one_submitter
-from hpc_launch.runs.records.submission import SubmittedJob
+from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.schedulers.scheduler import ArrayRoom
 from tests.runs.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
 from tests.slurm.user import PROFILES
@@ -126,7 +125,7 @@ def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 3)
     submit_points(sweep, scheduler)
-    jobs = [read_record(attempt.job, SubmittedJob) for run in sweep.runs() for attempt in run.attempts()]
+    jobs = [Reader().read(attempt).job for run in sweep.runs() for attempt in run.attempts()]
     assert [job.cluster for job in jobs if job is not None] == ["here"] * 3
 
 

@@ -1,8 +1,8 @@
 """Submit a job array of a sweep exactly once, with the protocol of an attempt (submitting/submit_attempt.py).
 
 The order: array claimed, with its intent → attempts of its points, each with the array's token and its task →
-sbatch → job.json of the array → job.json of each attempt. After a crash at any point, `settle_arrays` finds the array
-by its token or abandons it. Each task trains only if it creates the claim of its attempt, as any job does.
+sbatch → job.json of the array, which stands for those of its points. After a crash at any point, `settle_arrays` finds
+the array by its token or abandons it. Each task trains only if it creates the claim of its attempt, as any job does.
 """
 
 from __future__ import annotations
@@ -124,8 +124,6 @@ def is_settled(sweep: SweepFolder, number: int) -> bool:
     attempts = sweep.point(number).attempts()
     if not attempts:
         return False
-    if os.path.exists(attempts[-1].job):
-        return True
     files = Reader().read(attempts[-1])
     return files.job_id is not None or (files.void is not None and not never_submitted(files.void))
 
@@ -172,11 +170,11 @@ def _numbered(points: Sequence[int], max_array_size: int) -> dict[int, int]:
     return dict(enumerate(points))
 
 
-STEPS = ("array claimed", "points", "array ready", "array submitted", "array job", "array jobs")
+STEPS = ("array claimed", "points", "array ready", "array submitted", "array job")
 """The names of the steps, in order (`checkpoint` in run_store.py)."""
 
-_SETTLED = "settled"
-"""The file of an array of which nothing is left to do."""
+_RELEASED = "released"
+"""The file of an array without a job, once the attempts of its points are abandoned."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +251,6 @@ def submit_array(
     if os.path.exists(sweep.cancel):
         scheduler.cancel(job_id)
         refuse_cancelled(sweep)
-    _record_jobs(array, job_id, submitted, cluster)
-    checkpoint("array jobs")
     submit_sentinel(task, submission, job_id)
     if sending.index is not None:
         sending.index.add(sweep.run, job_id)
@@ -265,14 +261,12 @@ def settle_arrays(sweep: SweepFolder, scheduler: Scheduler, clock: Callable[[], 
     """Settle what other processes left of the sweep's arrays. The reason where one is still being submitted."""
     waiting = None
     for array in sweep.arrays():
-        if os.path.exists(array.path / _SETTLED):
+        if os.path.exists(array.job) or os.path.exists(array.path / _RELEASED):
             continue
         outcome = reconcile(sweep.run, array, scheduler, clock)
-        if outcome.kind == "job" and outcome.job_id is not None:
-            _record_jobs(array, array_of(outcome.job_id), clock(), scheduler.cluster())
-        elif outcome.kind == "void":
+        if outcome.kind == "void":
             _release(array, outcome.reason or "abandoned")
-        else:
+        elif outcome.kind == "waiting":
             waiting = outcome.reason
     return waiting
 
@@ -336,15 +330,6 @@ def _write_points(  # noqa: PLR0917 - the stages before
     return tasks
 
 
-def _record_jobs(array: AttemptFolder, job_id: str, submitted: float, cluster: str | None) -> None:
-    """Record the job of each attempt of an array. What cannot be written now is written by the next driver."""
-    with suppress(OSError), synced_together():
-        for task, attempt in _own_tasks(array):
-            if not os.path.exists(attempt.job):
-                write_job(attempt, f"{job_id}_{task}", submitted, cluster)
-        write_atomic(array.path / _SETTLED, "")
-
-
 def _own_tasks(array: AttemptFolder) -> Iterator[tuple[int, AttemptFolder]]:
     """The attempts that the array's driver claimed for it, which may have ended between the link and the attempt."""
     own = read_record(array.intent, Intent)
@@ -360,4 +345,4 @@ def _release(array: AttemptFolder, reason: str) -> None:
     with suppress(OSError), synced_together():
         for _, attempt in _own_tasks(array):
             abandon(attempt, refused_text(reason))
-        write_atomic(array.path / _SETTLED, "")
+        write_atomic(array.path / _RELEASED, "")

@@ -24,6 +24,7 @@ from hpc_launch.runs.records.submission import (
     ScriptRecord,
     SubmittedJob,
     SuccessorRecord,
+    array_folder,
     read_claim,
 )
 from hpc_launch.runs.records.verdict_record import VerdictRecord
@@ -195,6 +196,7 @@ class Reader:
     def __init__(self) -> None:
         self._kept: dict[str, tuple[tuple[int, int, int], Any]] = {}
         self._with_output: set[Path] = set()
+        self._arrays: dict[Path, SubmittedJob] = {}
 
     def read(self, attempt: AttemptFolder) -> AttemptFiles:
         """The current records. Never raises: an unreadable folder counts as empty."""
@@ -205,10 +207,11 @@ class Reader:
         def record(path: Path, kind: type[R]) -> R | None:
             return self._changed(entries.get(path.name), lambda: read_record(path, kind))
 
+        intent = record(attempt.intent, Intent)
         return AttemptFiles(
             attempt=attempt,
-            intent=record(attempt.intent, Intent),
-            job=record(attempt.job, SubmittedJob),
+            intent=intent,
+            job=record(attempt.job, SubmittedJob) or self._of_array(attempt, intent),
             claim=self._changed(entries.get(attempt.claim.name), lambda: read_claim(attempt)),
             start=record(attempt.start, ScriptRecord),
             end=record(attempt.end, ScriptRecord),
@@ -218,6 +221,19 @@ class Reader:
             successor=record(attempt.successor, SuccessorRecord),
             output=attempt.logs.name in entries and self._output(attempt),
         )
+
+    def _of_array(self, attempt: AttemptFolder, intent: Intent | None) -> SubmittedJob | None:
+        """The job of a point that a task of an array is to run: the array's own record names the array."""
+        array = array_folder(attempt, intent) if intent is not None else None
+        if array is None or intent is None:
+            return None
+        if array.path not in self._arrays:
+            job = read_record(array.job, SubmittedJob)
+            if job is None or job.job_id is None:
+                return None
+            self._arrays[array.path] = job
+        job = self._arrays[array.path]
+        return replace(job, job_id=intent.job_of(job.job_id or ""))
 
     def _changed(self, entry: os.DirEntry[str] | None, read: Callable[[], R | None]) -> R | None:
         """The content of a file, read again if it changed."""

@@ -64,6 +64,15 @@ def array_of(job_id: str) -> str:
     return job_id.partition("_")[0]
 
 
+def array_folder(attempt: AttemptFolder, intent: Intent) -> AttemptFolder | None:
+    """The folder of the job array that is to run a point's attempt: its number ends the job's name."""
+    sweep = attempt.run.sweep
+    number = (intent.job_name or "").rpartition(".")[2]
+    if sweep is None or intent.task is None or not number.isdecimal():
+        return None
+    return AttemptFolder(sweep.arrays / f"{int(number):03d}")
+
+
 class SubmittedJob(Struct, frozen=True, kw_only=True):
     """job.json: the job of an attempt."""
 

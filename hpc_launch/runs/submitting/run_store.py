@@ -145,7 +145,6 @@ def write_programs(run: RunFolder) -> None:
 
 def write_attempt(attempt: AttemptFolder, prepared: PreparedAttempt) -> None:
     """Write script and plan into a claimed attempt; the intent, which is synced, follows. Raises OSError."""
-    write_programs(attempt.run)
     write_record(attempt.plan, prepared.plan, sync=False)
     # Executable: the local scheduler starts it, and a user may.
     write_atomic(attempt.script, prepared.script, mode=0o755, sync=False)

@@ -44,6 +44,7 @@ from hpc_launch.runs.submitting.run_store import (
     refusing,
     write_after,
     write_attempt,
+    write_programs,
 )
 from hpc_launch.runs.submitting.successor_job import cancel_successor, send_successor
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
@@ -275,6 +276,7 @@ def _prepare(task: AttemptTask) -> Submission:
     attempt, prepared, journal = task.attempt, task.prepared, task.journal
     journal.write("attempt claimed", attempt=attempt.number)
     checkpoint("claimed")
+    write_programs(task.run)
     write_attempt(attempt, prepared)
     recovery = prepared.plan.recovery
     if recovery is None or recovery.retry.max_attempts != 1 or prepared.plan.notify is not None:

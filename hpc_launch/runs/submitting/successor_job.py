@@ -38,6 +38,7 @@ from hpc_launch.runs.submitting.run_store import (
     discard,
     refusing,
     write_attempt,
+    write_programs,
 )
 from hpc_launch.schedulers.job_files import directives
 from hpc_launch.schedulers.scheduler import Cancelling, Scheduler, Submission
@@ -163,6 +164,7 @@ def continue_job(
         with refusing(run.path):
             journal.write("attempt claimed", attempt=number)
             checkpoint("claimed")
+            write_programs(run)
             write_attempt(attempt, prepared)
             write_atomic(attempt.hosts, "".join(f"{node}\n" for node in nodes))
             checkpoint("script")

@@ -178,6 +178,10 @@ def _accounted(
     """The limits of the user's association, of its account and of the QOS, and the QOS's flags. Raises Unreachable."""
     name, cluster = user(), config.get("ClusterName", "")
     enforced = frozenset(re.findall(r"[a-z]+", config.get("AccountingStorageEnforce", "").lower())) - {"none"}
+    shown = ",".join(sorted(enforced)) or "none"
+    free = QueueLimits(notes=(f"Slurm enforces no limits of accounts and QOS (AccountingStorageEnforce={shown})",))
+    if not enforced:
+        return free, frozenset()
     asked = run_command.ask([*_SHOW, "assoc", f"user={name}", f"format={','.join(ASSOCIATION)}"])
     mine = [row for row in rows(asked, ASSOCIATION) if row["cluster"] == cluster]
     if asked.strip() and not rows(asked, ASSOCIATION):
@@ -187,10 +191,8 @@ def _accounted(
     usable = [row for row in mine if row["account"].lower() == (account or "").lower()]
     own = next((row for row in usable if partition is not None and row["partition"] == partition.name), None)
     own = own or next((row for row in usable if not row["partition"]), None)
-    if not enforced & {"limits", "safe"} and (own is not None or not enforced):
-        shown = ",".join(sorted(enforced)) or "none"
-        note = f"Slurm enforces no limits of accounts and QOS (AccountingStorageEnforce={shown})"
-        return QueueLimits(notes=(note,)), frozenset()
+    if not enforced & {"limits", "safe"} and own is not None:
+        return free, frozenset()
     if own is None:
         choices = ", ".join(dict.fromkeys(row["account"] for row in mine)) or "none"
         where = f" in partition {partition.name}" if usable and partition is not None else ""
