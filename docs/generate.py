@@ -18,7 +18,7 @@ from docs.output_types import OUTPUTS, output_file, output_schema
 from hpc_launch.base import errors
 from hpc_launch.cli import terminal
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.diagnose.read_rules import shipped
+from hpc_launch.diagnose.rulebook import shipped
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.json_schema import json_schema
 from hpc_launch.job.pipeline import Stages

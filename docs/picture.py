@@ -28,8 +28,7 @@ from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import scheduler_for
 from hpc_launch.view.live_view import LOG_LINES, _one
-from hpc_launch.view.log_output import last_lines
-from hpc_launch.view.run_details import summary
+from hpc_launch.view.run_details import last_lines, summary
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 IMAGE = REPOSITORY / "docs" / "images" / "run.svg"

@@ -97,7 +97,7 @@ def _drive_pipeline(run: RunFolder, scheduler: Scheduler, *, inside: bool) -> No
     pipeline = pipeline_of(run)
     if pipeline is None:
         return
-    from hpc_launch.retry.advance_pipeline import drive_pipeline
+    from hpc_launch.retry.drive_sweep import drive_pipeline
     from hpc_launch.runs.run_index import user_index
 
     for move in drive_pipeline(pipeline, run, scheduler, user_index(os.environ), inside=inside):

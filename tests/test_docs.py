@@ -27,14 +27,14 @@ from hpc_launch.base.files import write_json
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.image_record import ImageRecord, now, record_file
+from hpc_launch.images.probe import find_tool
 from hpc_launch.images.pull_image import existing_record
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.performance.time_account import CATEGORIES, time_account
+from hpc_launch.prepare.attempts import find_secrets
 from hpc_launch.prepare.prepare import prepare_job, validate_job
-from hpc_launch.prepare.secrets import find_secrets
 from hpc_launch.runs.evidence.collect_evidence import rulebook
 from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.runs.submitting.run_store import refusing
@@ -48,7 +48,7 @@ from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detect_profile import detect as detect_site_of
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.view.time_text import time_json
+from hpc_launch.view.format_values import time_json
 from tests.forked import hpc_launch_text
 from tests.view.samples import status
 

@@ -22,9 +22,8 @@ from msgspec.structs import replace
 
 from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_first
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.files import open_regular, write_output
+from hpc_launch.base.files import open_regular, refuse_replaceable, write_output
 from hpc_launch.base.findings import Finding
-from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.patterns import compiled
@@ -49,7 +48,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.runs.records.run_info import changeable_by_others, refuse_foreign
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.attached_run import cancel_run
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import create_run, new_folder
 from hpc_launch.schedulers.local import processes
@@ -60,9 +59,8 @@ from hpc_launch.service.check import write_dry_run
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.sites import detect_profile
 from hpc_launch.sites.detect_profile import Machine, candidates
-from hpc_launch.sites.node_classes import NodeClass
 from hpc_launch.sites.profile import DetectionRule, SchedulerProperties, SiteProfile
-from hpc_launch.sites.queues import Queue
+from hpc_launch.sites.queues import NodeClass, Queue
 from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import FACTS, digest, is_trusted, trust, withdraw
 from tests.acl import GROUP, GROUP_OBJ, MASK, OTHERS, USER, USER_OBJ, set_acl, set_default_acl

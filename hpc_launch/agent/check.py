@@ -3,22 +3,30 @@
     python3 -I agent.pyz check ATTEMPT_DIR NODE [EXPECTATION...]
 
 Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3` on
-every node. Each check is a process of its own with a time limit (check_run.py), so that a driver or a mount
+every node. Each check is a process of its own with a time limit (check.py), so that a driver or a mount
 that hangs cannot block the others. Each result goes at once to the node's file, which judge.py reads on the first node;
 where the attempt's folder is not shared, it is printed, and srun or ssh passes it on.
 
 check_host.py, check_gpus.py and check_intel.py hold the checks; the first describes
 their results.
 check_image.py describes how the software in an image is checked.
+
+Run each check of check.py in a process of its own, with a time limit.
+
+Standard library of Python 3.6 or later.
 """
 
 import argparse
+import json
 import os
+import select
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from functools import partial
-from typing import Dict, List, Tuple
+from typing import Callable, Dict, Iterator, List, Tuple
 
 from hpc_launch.agent.check_full import IMPORT, Measuring, place_of
 from hpc_launch.agent.check_gpus import (
@@ -58,8 +66,78 @@ from hpc_launch.agent.check_host import (
 from hpc_launch.agent.check_image import IMAGE_S, PART, Inside
 from hpc_launch.agent.check_intel import intel, intel_errors, intel_processes, intel_state
 from hpc_launch.agent.check_peers import PEERS_S, PORTS, Peers, code, own_name, pdsh
-from hpc_launch.agent.check_run import Check, Running
 from hpc_launch.agent.check_send import TASK_S, Reports
+
+Check = Callable[[], Result]
+LONGEST = 60000
+"""A pipe holds 64 KiB, so that no check waits for a reader."""
+
+
+class Running:
+    """The checks of this node that run."""
+
+    def __init__(self) -> None:
+        self.checks: Dict[int, Tuple[str, int, float, List[bytes]]] = {}
+
+    def start(self, checks: Dict[str, Tuple[Check, float]]) -> None:
+        """Start checks, each with its limit in seconds."""
+        for name, (check, limit) in checks.items():
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                self.work(check, read, write)
+            os.close(write)
+            self.checks[read] = (name, child, time.monotonic() + limit, [])
+
+    def work(self, check: Check, read: int, write: int) -> None:
+        """The process of a check. It never returns."""
+        try:
+            os.setpgid(0, 0)
+            os.close(read)
+            try:
+                outcome = check()
+            except subprocess.TimeoutExpired as late:
+                outcome = result(False, "%s gives no answer within %d s" % (late.cmd[0], late.timeout))
+            except Exception as error:
+                outcome = unknown("%s: %s" % (type(error).__name__, error))
+            os.write(write, json.dumps(outcome).encode()[:LONGEST])
+        finally:
+            os._exit(0)
+
+    def results(self, beat: float) -> Iterator[List[Result]]:
+        """The results as they come, or none after `beat` seconds; a check that exceeds its time fails."""
+        while self.checks:
+            soonest = min(entry[2] for entry in self.checks.values())
+            ready = select.select(list(self.checks), [], [], min(beat, max(0.0, soonest - time.monotonic())))[0]
+            found = []
+            for pipe in list(self.checks):
+                name, child, end, parts = self.checks[pipe]
+                data = os.read(pipe, 1 << 16) if pipe in ready else b""
+                if data:
+                    parts.append(data)
+                elif pipe in ready or time.monotonic() >= end:
+                    found.append(finished(name, child, b"".join(parts), late=pipe not in ready))
+                    os.close(pipe)
+                    del self.checks[pipe]
+            if found or not ready:
+                yield found
+
+
+def finished(name: str, child: int, data: bytes, late: bool) -> Result:
+    """The result of a check that has ended, or that did not in time. Waits for no process: it may never end."""
+    for pid in (-child, child):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+    os.waitpid(child, os.WNOHANG)
+    try:
+        found: Result = json.loads(data.decode())
+    except ValueError:
+        found = result(False, "%s: no answer" % name) if late else unknown("the check itself ended early")
+    found["check"] = name
+    return found
+
 
 Checks = Dict[str, Tuple[Check, float]]
 

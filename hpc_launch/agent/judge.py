@@ -22,10 +22,9 @@ from typing import Any, Dict, List, Optional, Tuple
 from hpc_launch.agent.check_compare import Finding, Results, compare, judged
 from hpc_launch.agent.check_host import remove
 from hpc_launch.agent.check_image import IMAGE_LOG, PART
-from hpc_launch.agent.check_port import Port
 from hpc_launch.agent.check_reports import BEAT_PER_NODE_S, Reports
 from hpc_launch.agent.check_rounds import NETWORK, Rounds, compare_measured
-from hpc_launch.agent.check_send import COMMON, FOLDER, report_file, task_file
+from hpc_launch.agent.check_send import COMMON, FOLDER, Port, report_file, task_file
 from hpc_launch.agent.folders import new_file
 
 BAD_NODES = 76

@@ -29,19 +29,26 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from hpc_launch.agent.folders import LOCAL, NotOwnError, file_system, make_own_folder
-from hpc_launch.agent.stage_disk import (
+from hpc_launch.agent.stage_environment import (
+    VERSION,
+    NotStaged,
+    check_python,
     check_room,
     free_bytes,
     in_memory,
+    key_of,
     lock_file,
     locked,
+    move,
     own_root,
+    python_of,
     read_description,
+    size_of,
     size_text,
     touch,
+    walk,
     write_text,
 )
-from hpc_launch.agent.stage_environment import VERSION, NotStaged, check_python, key_of, move, python_of, size_of, walk
 
 UNUSED_S = 86400.0
 """Seconds after which an unused copy, and an unused archive, is removed."""

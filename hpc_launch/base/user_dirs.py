@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from hpc_launch.base.files import access_to, only_writable_by
-from hpc_launch.base.folders_above import refuse_replaceable
+from hpc_launch.base.files import access_to, only_writable_by, refuse_replaceable
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:

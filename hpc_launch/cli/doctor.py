@@ -88,8 +88,7 @@ def _levels(
 ) -> Iterator[Level]:
     from hpc_launch.base.errors import Refused
     from hpc_launch.cli.terminal import TERMINAL
-    from hpc_launch.preflight.doctor import node_level, refused_level, static_levels
-    from hpc_launch.preflight.ladder import ladder
+    from hpc_launch.preflight.doctor import ladder, node_level, refused_level, static_levels
     from hpc_launch.preflight.short_run import Context
     from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.runs.run_index import user_index

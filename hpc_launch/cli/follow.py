@@ -49,8 +49,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
     Returns the exit code: 0 if all completed, 1 if one did not complete or is stuck, 130 after Ctrl-C.
     """
-    from hpc_launch.service.follow import follow
-    from hpc_launch.service.poll import is_group
+    from hpc_launch.service.poll import follow, is_group
     from hpc_launch.view.live_view import follower
     from hpc_launch.view.state_text import detach_message
 

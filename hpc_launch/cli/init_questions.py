@@ -58,7 +58,7 @@ def new_job(
 
 def _site(given: object, asker: _Asker) -> tuple[str | None, bool]:
     """The site, and whether the job file has to name it."""
-    from hpc_launch.prepare.detect_site import detect_site
+    from hpc_launch.prepare.prepare import detect_site
     from hpc_launch.sites.search_path import profile_names
 
     if given:

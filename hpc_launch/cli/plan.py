@@ -85,7 +85,7 @@ def command(
 
 def _show_layouts(checked: CheckedJob, pace: MeasuredPace | None, *, as_json: bool) -> int:
     from hpc_launch.base.errors import Refused
-    from hpc_launch.prepare.scaled_pace import job_layouts
+    from hpc_launch.prepare.job_plan import job_layouts
     from hpc_launch.view.layout_table import layout_lines, layouts_json
     from hpc_launch.view.terminal import write_lines
 

@@ -184,7 +184,7 @@ def detect_command(as_json: bool) -> int:
     hpc-launch sites detect
     """
     from hpc_launch.job.shell_text import visible
-    from hpc_launch.prepare.detect_site import detect_site
+    from hpc_launch.prepare.prepare import detect_site
 
     detection = detect_site()
     chosen = detection.chosen

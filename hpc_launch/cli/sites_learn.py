@@ -98,8 +98,7 @@ def command(
 
 
 def _learn_hosts(hostfile: Path, name: str | None, output: Path | None, *, force: bool, as_json: bool) -> int:
-    from hpc_launch.site_tools.learn import save, target
-    from hpc_launch.site_tools.learn_hosts import learn_hosts
+    from hpc_launch.site_tools.learn import learn_hosts, save, target
     from hpc_launch.view.site_tables import learned_lines
     from hpc_launch.view.terminal import waiting_notice
 
@@ -143,7 +142,7 @@ def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], secon
 
 
 def _show(lesson: LearnedSite, path: Path, *, as_json: bool) -> None:
-    from hpc_launch.prepare.detect_site import detect_site
+    from hpc_launch.prepare.prepare import detect_site
     from hpc_launch.site_tools.learn import summary, target
 
     facts = summary(lesson)

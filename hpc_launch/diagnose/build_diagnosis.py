@@ -8,13 +8,13 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import candidates, log_candidates, torchrun_failures
-from hpc_launch.diagnose.candidates import Candidate
+from hpc_launch.diagnose import diagnosis, log_candidates, torchrun_failures
 from hpc_launch.diagnose.diagnosis import (
     NODE_CHECK,
     NODE_LOST,
     NODE_UNFIT,
     Action,
+    Candidate,
     Confidence,
     Diagnosis,
     FirstFailure,
@@ -42,8 +42,8 @@ class DiagnosisInput:
         written = [*self._from_logs[0], *torchrun_failures.from_workers(evidence, self.rules)]
         return [
             *(_by_first_clock(candidate, ahead) for candidate in written),
-            *candidates.from_scheduler(evidence),
-            *candidates.from_notes(evidence.notes),
+            *diagnosis.from_scheduler(evidence),
+            *diagnosis.from_notes(evidence.notes),
         ]
 
     @property

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 
 from hpc_launch.diagnose import root_cause
 from hpc_launch.diagnose.build_diagnosis import DiagnosisInput, build
-from hpc_launch.diagnose.candidates import Candidate
 from hpc_launch.diagnose.diagnosis import (
     NEVER_SUBMITTED,
     NODE_CHECK,
     NODE_LOST,
     NODE_UNFIT,
     TOO_FEW,
+    Candidate,
     Confidence,
     Diagnosis,
     Quote,

@@ -1,11 +1,16 @@
-"""The results of recovery: evidence → Diagnosis → Verdict, each frozen."""
+"""The results of recovery: evidence → Diagnosis → Verdict, each frozen.
+
+Possible root causes, and those that the scheduler and the watcher inside the job report.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
 
+from hpc_launch.diagnose.evidence import AgentNote, Evidence, SchedulerFacts
 from hpc_launch.job.retry import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PLC0414 - exported
 
 Action = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP", "NONE"]
@@ -83,3 +88,142 @@ class Verdict(Struct, frozen=True):
     """Nodes that the next attempt may use again."""
     steps_used: int = 0
     """How many steps of the class's list of changes are used up."""
+
+
+class Candidate(Struct, frozen=True):
+    """A possible root cause."""
+
+    failure_class: str
+    cause: str
+    order: int
+    """As in the rules: 10 is nearest to the root, 60 and above only shows that something ended."""
+    quotes: tuple[Quote, ...] = ()
+    node: str | None = None
+    rank: int | None = None
+    time: float | None = None
+    blames: str | None = None
+    peer: str | None = None
+    verdict: Action | None = None
+    at_start: Action | None = None
+    advice: str = ""
+    source: int = 1 << 30
+    line: int = 1 << 30
+    rule: str = ""
+    certain: bool = False
+    """Reported by the scheduler or the watcher, not only read in a log."""
+    confidence: Confidence | None = None
+    """Where it does not follow from the order."""
+    timed: bool = True
+    """Whether the failure happened at `time`; else `time` only orders the candidates."""
+    by_slurm: bool = False
+    """Slurm itself wrote the line: no output of the training."""
+
+    @property
+    def band(self) -> int:
+        """Time decides among candidates of one band."""
+        return self.order // 10
+
+    @property
+    def proven(self) -> bool:
+        """Whether the evidence is that of the scheduler or the watcher, which the training cannot write."""
+        return self.certain or self.by_slurm
+
+
+_NODE_STATES = {"NODE_FAIL": "node_failure", "BOOT_FAIL": "boot_failure", "LAUNCH_FAILED": "boot_failure"}
+
+
+def from_scheduler(evidence: Evidence) -> list[Candidate]:
+    """Candidates from Slurm: the job's state, and the states of its steps, where an out-of-memory kill hides."""
+    facts = evidence.scheduler
+    if facts is None:
+        return []
+    found: list[Candidate] = []
+
+    def add(failure_class: str, cause: str, order: int, text: str, node: str | None = None) -> None:
+        quotes = (Quote(facts.source, 0, text),)
+        found.append(Candidate(failure_class, cause, order, quotes, node, time=facts.ended, blames=node, certain=True))
+
+    state = facts.state.split()[0].upper() if facts.state else ""
+    words = f"state {facts.state}" + (f", reason {facts.reason}" if facts.reason else "")
+    if state in _NODE_STATES:
+        add("node_failure", _NODE_STATES[state], 10, words, facts.failed_node)
+    elif state == "PREEMPTED":
+        add("preempted", "preempted", 12, words)
+    elif state == "REQUEUED":
+        add("preempted", "requeued_by_scheduler", 35, words)
+    elif state == "TIMEOUT":
+        add("time_limit", "time_limit", 12, words)
+    elif state == "DEADLINE":
+        add("time_limit", "deadline", 12, words)
+    elif state == "OUT_OF_MEMORY":
+        add("host_oom", "host_oom_kill", 10, words)
+    elif state.startswith("CANCELLED"):
+        add("cancelled_by_user", "cancelled", 12, words)
+    for step, step_state, code in facts.steps:
+        if step_state.upper().startswith("OUT_OF_ME") or code == "0:125":
+            add("host_oom", "host_oom_kill", 10, f"step {step}: {step_state} {code}")
+            break
+    # Slurm gives the reason JobLaunchFailure to any batch shell that a signal ended (job_complete, job_mgr.c).
+    unlaunched = facts.reason == "JobLaunchFailure" and state == "FAILED" and not facts.signal
+    if evidence.end is None and state == "FAILED" and facts.signal not in {None, 0, 53}:
+        found.append(_killed_script(facts, began=evidence.began))
+    elif not evidence.began and (facts.signal == 53 or unlaunched):
+        add("config_error", "output_path_unwritable", 25, f"{words}, exit code 0:{facts.signal or 53}")
+    if facts.exit_code == 93:
+        add("user_code_error", "requested_no_restart", 10, f"{words}, exit code 93")
+    return found
+
+
+def _killed_script(facts: SchedulerFacts, *, began: bool) -> Candidate:
+    """The batch shell was killed: a script that sees the training end writes the record of its end.
+
+    Slurm reports a job that a user cancelled as CANCELLED.
+    """
+    when = "" if began else " before it began"
+    return Candidate(
+        "segfault_or_abort",
+        "script_killed",
+        14,
+        (Quote(facts.source, 0, f"state {facts.state}: signal {facts.signal} ended the job's script{when}"),),
+        time=facts.ended,
+        verdict="RETRY",
+        advice="retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)",
+        certain=True,
+    )
+
+
+def from_notes(notes: Iterable[AgentNote]) -> list[Candidate]:
+    """Candidates from the notes of the watcher inside the job."""
+    known: dict[str, tuple[str, str, int]] = {
+        "oom_kill": ("host_oom", "host_oom_kill", 10),
+        "gpu": ("gpu_hardware", "gpu_ecc", 10),
+        "disk_full": ("disk_full_or_quota", "fs_full", 22),
+        "hang": ("hang_no_progress", "unknown", 28),
+    }
+    found: list[Candidate] = []
+    for note in notes:
+        if note.kind in known:
+            failure_class, cause, order = known[note.kind]
+        elif note.kind == "death" and note.signal in {4, 6, 7, 8, 11}:
+            failure_class, cause, order = "segfault_or_abort", "native_crash", 46
+        elif note.kind == "death" and note.signal == 9:
+            failure_class, cause, order = "segfault_or_abort", "task_died_by_signal", 60
+        else:
+            continue
+        killed = cause == "task_died_by_signal"
+        found.append(
+            Candidate(
+                failure_class,
+                cause,
+                order,
+                (Quote(note.file, 0, note.text),),
+                node=note.node,
+                rank=note.rank if note.rank is not None else (note.ranks[0] if note.ranks else None),
+                time=note.time,
+                blames=note.node if note.kind == "gpu" else None,
+                verdict="RETRY" if killed else None,
+                advice="retry; something outside the training killed a process" if killed else "",
+                certain=True,
+            )
+        )
+    return found

@@ -9,8 +9,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from hpc_launch.diagnose.candidates import Candidate
-from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.diagnose.diagnosis import Candidate, Quote
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts
 from hpc_launch.diagnose.log_line import parse
 from hpc_launch.diagnose.rulebook import FailureRule, Rulebook

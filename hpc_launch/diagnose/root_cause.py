@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from hpc_launch.diagnose import torchrun_failures
-from hpc_launch.diagnose.candidates import Candidate, from_scheduler
-from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.diagnose.diagnosis import Candidate, Quote, from_scheduler
 from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
 
 _SIGNS = frozenset({"slurm-step-aborted", "slurm-stepd-other", "torchrun-summary", "error-word"})

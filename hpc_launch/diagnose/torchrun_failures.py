@@ -7,8 +7,7 @@ import re
 
 from msgspec import Struct
 
-from hpc_launch.diagnose.candidates import Candidate
-from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.diagnose.diagnosis import Candidate, Quote
 from hpc_launch.diagnose.evidence import Evidence, WorkerFailure
 from hpc_launch.diagnose.log_candidates import is_denied
 from hpc_launch.diagnose.log_line import line_time

@@ -1,17 +1,25 @@
-"""What a GPU and its links can do, as far as the time of a step depends on it."""
+"""What a GPU and its links can do, as far as the time of a step depends on it.
+
+Time of a micro batch's computation on one GPU: one layer, and the output layer.
+
+Constants without a source of their own were fitted as those of `step_time`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.yaml_source import parse_list
-from hpc_launch.sites.node_classes import Fabric, NodeClass, overlay_fabric
+from hpc_launch.model.model_config import ModelConfig, parameters
+from hpc_launch.sites.queues import Fabric, NodeClass, overlay_fabric
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
@@ -149,3 +157,145 @@ def _size_in(name: str) -> int | None:
     """Memory in MiB that a name such as `NVIDIA A100-SXM4-40GB` or `h100-80` ends with."""
     match = re.search(r"[-_ ](\d{2,3})\s?(?:g|gb)?(?:$|[-_ ])", name.lower())
     return int(match[1]) * 1024 if match else None
+
+
+BYTES = 2
+"""Of an activation or a weight in bf16."""
+
+
+class LayerWork(Struct, frozen=True, kw_only=True):
+    """The forward pass of an average layer, per token. The backward pass takes twice the operations."""
+
+    matrices: float
+    """Operations of the weight matrices that this token meets: two for each weight."""
+    attention: float
+    """Operations of the attention itself, per token of context; half of it with a causal mask."""
+    width: float
+    """Mean width of the matrices' inner dimension, before tensor parallelism divides it."""
+    dense_weights: float
+    """Weights outside experts."""
+    expert_weights: float
+    key_value_width: float
+    """Keys and values of a token, in elements."""
+    routed: float
+    """Copies of a token that go to experts."""
+
+
+@lru_cache(maxsize=64)
+def layer_work(model: ModelConfig) -> LayerWork:
+    """The average over the model's layers."""
+    counts = parameters(model)
+    dense = sum(layer.outside_experts for layer in counts.layers) / model.layers
+    experts = counts.experts / model.layers
+    mixture, latent = model.experts, model.latent
+    routed = mixture.per_token if mixture is not None else 0
+    active = experts * routed / mixture.count if mixture is not None else 0.0
+    if latent is None:
+        attention = 2.0 * model.heads * model.head_dim
+        keys = 2.0 * model.query_groups * model.head_dim
+    else:
+        attention = model.heads * (latent.nope_dim + latent.rope_dim + latent.value_dim)
+        keys = float(latent.key_value_rank + latent.rope_dim)
+    share = sum(layer.experts > 0 for layer in counts.layers) / model.layers
+    inner = mixture.ffn if mixture is not None and share > 0.5 else model.ffn
+    return LayerWork(
+        matrices=2 * (dense + active),
+        attention=2 * attention,
+        width=min(inner, model.heads * model.head_dim),
+        dense_weights=dense,
+        expert_weights=experts,
+        key_value_width=keys,
+        routed=routed * share,
+    )
+
+
+def model_flops(model: ModelConfig, sequence: int) -> float:
+    """Operations per token that the training needs, without recomputation: forward and backward, causal attention.
+
+    As PaLM counts them (arXiv 2204.02311, appendix B), but with half of the attention matrix.
+    """
+    work = layer_work(model)
+    return 3 * (model.layers * (work.matrices + work.attention * sequence / 2) + 2.0 * model.hidden * model.vocab)
+
+
+MATRIX_EFFICIENCY = 0.82
+"""Part of the peak that large matrix multiplications reach."""
+HALF_WIDTH = 450
+"""Width of a matrix, after tensor parallelism divided it, with half of that efficiency."""
+HALF_TOKENS = 150
+"""Tokens per micro batch with half of that efficiency."""
+ATTENTION_EFFICIENCY = 0.55
+"""Part of the peak that FlashAttention 2 reaches (arXiv 2307.08691, section 4.1: 50 to 73 % on A100)."""
+ATTENTION_FLOPS = 3.5e14
+"""What FlashAttention 2 reaches at most: 35 % of an H100 (arXiv 2407.08608, section 1)."""
+CONTEXT_COST = 0.08
+"""Slow-down of the attention by each further part of the sequence: smaller blocks, and their sums."""
+PLAIN_ATTENTION = 4.0
+"""FlashAttention's speed-up over plain attention (arXiv 2307.08691, section 4.1: 3 to 10)."""
+FP8_GAIN = 1.65
+"""Speed of fp8 matrix multiplications, with their casts, relative to bf16. The peak is twice as high."""
+TRAFFIC_HIDDEN = 60
+"""Bytes per token and hidden unit that norms, residual connections and casts move in a layer's forward pass."""
+TRAFFIC_INNER = 8
+"""Bytes per token and unit of MLP and attention, for activation functions and positions."""
+COMPILED_TRAFFIC = 0.5
+"""Part of that traffic that is left after torch.compile or fused kernels."""
+MEMORY_EFFICIENCY = 0.8
+"""Part of the memory bandwidth that such kernels reach."""
+LAUNCH = 2e-4
+"""Seconds that the CPU takes to launch a layer's forward pass: 40 kernels of 5 µs."""
+
+
+class ComputeTime(NamedTuple):
+    """Seconds for one micro batch."""
+
+    layer: float
+    """One layer: forward, backward and what is computed again."""
+    attention: float
+    """Forward pass of its attention alone."""
+    head: float
+    """Output layer and loss, forward and backward."""
+
+
+def compute_time(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> ComputeTime:
+    """Estimate from operations and memory traffic."""
+    tokens = setup.sequence * setup.layout.parallel.micro_batch / setup.layout.parallel.cp
+    attention = _attention(model, setup, gpu, tokens)
+    forward = max(_matrices(model, setup, gpu, tokens) + attention + _traffic(model, setup, gpu, tokens), LAUNCH)
+    again = 0.0
+    if setup.recompute == "full":
+        again = forward
+    elif setup.recompute == "selective":
+        # torchtitan's selective checkpointing recomputes every other matrix multiplication, Megatron's the attention.
+        again = forward / 2 if setup.framework == "pytorch" else attention
+    return ComputeTime(3 * forward + again, attention, tokens * _head(model, setup, gpu))
+
+
+def _matrices(model: ModelConfig, setup: TrainingSetup, gpu: Gpu, tokens: float) -> float:
+    work, tp = layer_work(model), setup.layout.parallel.tp
+    width = work.width / tp
+    speed = gpu.flops * MATRIX_EFFICIENCY * width / (width + HALF_WIDTH) * tokens / (tokens + HALF_TOKENS)
+    speed *= {"fp8": FP8_GAIN, "fp32": 0.5}.get(setup.precision, 1.0)
+    return work.matrices * tokens / tp / speed
+
+
+def _attention(model: ModelConfig, setup: TrainingSetup, gpu: Gpu, tokens: float) -> float:
+    parallel = setup.layout.parallel
+    speed = min(gpu.flops * ATTENTION_EFFICIENCY, ATTENTION_FLOPS) / (1 + CONTEXT_COST * (parallel.cp - 1))
+    seconds = layer_work(model).attention * setup.sequence / 2 * tokens / parallel.tp / speed
+    return seconds if setup.flash_attention else seconds * PLAIN_ATTENTION
+
+
+def _traffic(model: ModelConfig, setup: TrainingSetup, gpu: Gpu, tokens: float) -> float:
+    parallel = setup.layout.parallel
+    hidden = TRAFFIC_HIDDEN * model.hidden / (parallel.tp if parallel.sequence_parallel else 1)
+    inner = TRAFFIC_INNER * (model.ffn + model.heads * model.head_dim) / parallel.tp
+    seconds = tokens * (hidden + inner) / (gpu.memory_bandwidth * MEMORY_EFFICIENCY)
+    return seconds * COMPILED_TRAFFIC if setup.compiled else seconds
+
+
+def _head(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> float:
+    """Per token. The logits are written and read as 32-bit numbers, forward and backward."""
+    share = model.vocab / setup.layout.parallel.tp
+    operations = 6.0 * model.hidden * share / (gpu.flops * MATRIX_EFFICIENCY)
+    return operations + 16.0 * share / (gpu.memory_bandwidth * MEMORY_EFFICIENCY)

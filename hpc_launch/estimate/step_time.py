@@ -12,13 +12,11 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.estimate.compute_time import BYTES, MEMORY_EFFICIENCY, LayerWork, compute_time, layer_work, model_flops
-from hpc_launch.estimate.gpu import Gpu
+from hpc_launch.estimate.gpu import BYTES, MEMORY_EFFICIENCY, Gpu, LayerWork, compute_time, layer_work, model_flops
 from hpc_launch.estimate.model_states import shards_parameters
 from hpc_launch.estimate.training_setup import TrainingSetup, stage_layers
-from hpc_launch.layouts.groups import GroupKind, GroupShape, spread
-from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.model.parameters import parameters
+from hpc_launch.layouts.parallel_layout import GroupKind, GroupShape, spread
+from hpc_launch.model.model_config import ModelConfig, parameters
 
 NODE_EFFICIENCY = 0.65
 """Part of the published bandwidth that messages of a training reach. Large messages alone reach 0.8: 370 of 450 GB/s on

@@ -8,8 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from hpc_launch.layouts.parallel_layout import ParallelLayout, even_parts, megatron_parts
-from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.model.parameters import parameters
+from hpc_launch.model.model_config import ModelConfig, parameters
 
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "hsdp", "distributed_optimizer"]
 """What the data-parallel replicas share: nothing, or as ZeRO, PyTorch's FSDP or Megatron do."""

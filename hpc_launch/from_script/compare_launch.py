@@ -15,8 +15,8 @@ from hpc_launch.from_script.read_job import OldScript
 from hpc_launch.from_script.settings import DEBUGGING, RENDEZVOUS
 from hpc_launch.job.shell_text import RUNTIME, Text, UnknownName, interpolate
 from hpc_launch.job.units import format_time, parse_time
+from hpc_launch.plan.launch_step import CODE
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.program import CODE
 from hpc_launch.prepare.prepare import PreparedJob
 
 _NAMES = {var: name for name, var in RUNTIME.items()}

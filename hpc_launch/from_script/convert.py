@@ -15,8 +15,7 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.from_script.draft import SitePart, accounts_for, job_name, job_text, known_site, own_profile, site_text
 from hpc_launch.from_script.read_job import OldScript, read_old_script
-from hpc_launch.prepare.detect_site import detect_site
-from hpc_launch.prepare.prepare import PreparedJob, prepare_job
+from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
 from hpc_launch.sites.read_profile import load_site_profile
 from hpc_launch.sites.search_path import is_file_name
 

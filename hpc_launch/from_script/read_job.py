@@ -12,11 +12,10 @@ from msgspec import Struct
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.line_accounts import Ledger, LineAccount, take_out
 from hpc_launch.from_script.old_job import LaunchSize, OldJob, OldLaunch, choose, launch_size
-from hpc_launch.from_script.script_text import ScriptText, parse, read_script
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.statements import Reader
 from hpc_launch.from_script.variables import Variables
-from hpc_launch.from_script.words import Word
+from hpc_launch.from_script.words import ScriptText, Word, parse, read_script
 from hpc_launch.job.container import SECRET_NAME
 
 _PLACEHOLDER = re.compile(r"<([A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+)>")

@@ -9,9 +9,8 @@ from typing import Any
 
 from hpc_launch.from_script.line_accounts import Ledger
 from hpc_launch.from_script.old_job import OldJob
-from hpc_launch.from_script.script_text import Node, find_all, text_of
 from hpc_launch.from_script.variables import Variables
-from hpc_launch.from_script.words import Value, Word
+from hpc_launch.from_script.words import Node, Value, Word, find_all, text_of
 from hpc_launch.job.container import SECRET_NAME
 
 _DEBUGGING = {

@@ -13,11 +13,10 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.launch_line import Unwrapper
 from hpc_launch.from_script.line_accounts import Ledger, LineAccount
 from hpc_launch.from_script.old_job import OldJob, OldLaunch
-from hpc_launch.from_script.script_text import Node, decode, find_all, lines_of, parse, text_of
 from hpc_launch.from_script.settings import Settings
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.variables import Variables
-from hpc_launch.from_script.words import Value, Word, unknown
+from hpc_launch.from_script.words import Node, Value, Word, decode, find_all, lines_of, parse, text_of, unknown
 
 MAX_FOLLOWED = 256 << 10
 """Bytes of a local shell file that a script starts."""

@@ -7,8 +7,7 @@ import operator
 import re
 from collections.abc import Mapping
 
-from hpc_launch.from_script.script_text import Node, text_of
-from hpc_launch.from_script.words import MASTER, Value, Word, literal, unknown
+from hpc_launch.from_script.words import MASTER, Node, Value, Word, literal, text_of, unknown
 
 LONGEST_VALUE = 100_000
 """A value that doubles itself line by line stops growing here."""

@@ -14,13 +14,14 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.images.architecture import architecture, cut_short
 from hpc_launch.images.compatibility import (
     Check,
+    architecture,
     check_driver,
     check_fabric,
     check_nccl,
     check_torch,
+    cut_short,
     required_libraries,
 )
 from hpc_launch.images.image_record import read_record

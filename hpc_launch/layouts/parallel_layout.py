@@ -1,14 +1,107 @@
-"""A `parallel:` block on a number of processes, and the shape of the model that they share."""
+"""A `parallel:` block on a number of processes, and the shape of the model that they share.
+
+Groups of ranks that communicate with each other, and the nodes that each group covers.
+
+Ranks in Megatron-LM's default order, tp-cp-ep-dp-pp (core/parallel_state.py, RankGenerator): tensor-parallel neighbours
+are adjacent, pipeline stages farthest apart. Experts divide the ranks of a stage in their own order, etp-ep-edp.
+
+Batch sizes: global batch = micro batch × accumulation steps × data-parallel size.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from math import gcd
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.launcher import Parallel
+
+
+class Batch(Struct, frozen=True):
+    """Samples per step over all GPUs, samples per GPU and micro step, and micro steps per step.
+
+    None: unknown here; the program derives it once it knows its number of processes.
+    """
+
+    train: int | None
+    micro: int | None
+    accumulation: int | None
+
+
+class BatchPlaces(Struct, frozen=True):
+    """The places of the three numbers."""
+
+    train: Place
+    micro: Place
+    accumulation: Place
+
+
+def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Batch | None, list[Finding]]:
+    """Derive the missing numbers as DeepSpeed does, but never round.
+
+    `replicas` is the data-parallel size; if None, only what does not depend on it is checked. If only the global or
+    only the micro batch is given, the accumulation is 1. (deepspeed 0.19.8, runtime/config.py,
+    _set_batch_related_parameters, rounds down and then asserts.)
+    """
+    train, micro, steps = asked.train, asked.micro, asked.accumulation
+    if train is None and micro is None:
+        if steps is None:
+            micro = steps = 1
+        else:
+            message = "gradient accumulation alone does not determine the batch size"
+            return _refused(message, places.accumulation, "set the micro batch or the global batch")
+    if train is None:
+        steps = 1 if steps is None else steps
+        return Batch(None if replicas is None else (micro or 1) * steps * replicas, micro, steps), []
+    if replicas is None:
+        return _without_replicas(train, micro, steps, places)
+    if micro is None and steps is None:
+        steps = 1
+    return _divided(train, micro, steps, replicas, places)
+
+
+def _without_replicas(
+    train: int, micro: int | None, steps: int | None, places: BatchPlaces
+) -> tuple[Batch | None, list[Finding]]:
+    known = (micro or 1) * (steps or 1)
+    if train % known:
+        return _uneven(train, f"micro batch × accumulation = {known}", known, places)
+    return Batch(train, micro, steps), []
+
+
+def _divided(
+    train: int, micro: int | None, steps: int | None, replicas: int, places: BatchPlaces
+) -> tuple[Batch | None, list[Finding]]:
+    known = (micro or 1) * (steps or 1) * replicas
+    if micro is not None and steps is not None:
+        if train == known:
+            return Batch(train, micro, steps), []
+        message = f"the global batch is {train}, but {micro} × {steps} × {replicas} replicas = {known}"
+        return _refused(message, places.train, f"set it to {known}, or remove one of the three")
+    if train % known or train < known:
+        factors = [f"micro batch {micro}" if micro else "", f"accumulation {steps}" if steps and steps > 1 else ""]
+        product = " × ".join([factor for factor in factors if factor] + [f"{replicas} replicas"])
+        return _uneven(train, f"{product} = {known}", known, places)
+    rest = train // known
+    return Batch(train, micro or rest, steps or rest), []
+
+
+def _uneven(train: int, by: str, known: int, places: BatchPlaces) -> tuple[None, list[Finding]]:
+    below = train // known * known
+    near = [str(number) for number in (below, below + known) if number > 0]
+    return _refused(f"the global batch {train} is not divisible by {by}", places.train, f"use {' or '.join(near)}")
+
+
+def _refused(message: str, place: Place, hint: str) -> tuple[None, list[Finding]]:
+    return None, [Finding(FindingCode.INCONSISTENT_BATCH, message, place, hint)]
 
 
 class ModelShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,3 +210,112 @@ def virtual_sizes(layers: int, split: Parallel) -> list[int]:
     """The numbers of virtual stages per pipeline rank that this division allows."""
     common = gcd(*(stage_units(layers, split) or (1,)))
     return [size for size in range(2, common + 1) if common % size == 0]
+
+
+GroupKind = Literal["tp", "cp", "dp", "pp", "etp", "ep", "edp"]
+
+
+class GroupShape(Struct, frozen=True):
+    """Groups of one kind: the first rank, and then each `stride`-th."""
+
+    kind: GroupKind
+    size: int
+    stride: int
+
+
+class Spread(Struct, frozen=True):
+    """How groups of one kind lie on nodes. 1 node: they use the links inside the node only."""
+
+    nodes: int
+    """Nodes that a group covers, at most."""
+    per_node: int
+    """Ranks of a group on one of its nodes, at least."""
+
+
+class RankGroups(Struct, frozen=True, kw_only=True):
+    """All groups of one kind, and how they lie on the nodes."""
+
+    kind: GroupKind
+    size: int
+    groups: tuple[tuple[int, ...], ...]
+    """The ranks of each group."""
+    spread: Spread
+    crossing: int
+    """How many of the groups cover more than one node."""
+
+
+def group_shapes(layout: ParallelLayout) -> tuple[GroupShape, ...]:
+    """Every kind of group, also those of size 1. Those of experts only if the layout divides experts.
+
+    The number of processes must be divisible by TP × PP × CP, and by ETP × EP × PP.
+    """
+    parallel = layout.parallel
+    stage = layout.world_size // parallel.pp
+    shapes = [
+        GroupShape("tp", parallel.tp, 1),
+        GroupShape("cp", parallel.cp, parallel.tp),
+        GroupShape("dp", layout.dp, parallel.tp * parallel.cp),
+        GroupShape("pp", parallel.pp, stage),
+    ]
+    expert_tensor = parallel.etp or parallel.tp
+    if parallel.ep > 1 or expert_tensor != parallel.tp:
+        experts = expert_tensor * parallel.ep
+        shapes += [
+            GroupShape("etp", expert_tensor, 1),
+            GroupShape("ep", parallel.ep, expert_tensor),
+            GroupShape("edp", stage // experts, experts),
+        ]
+    return tuple(shapes)
+
+
+def rank_groups(layout: ParallelLayout, node_sizes: Sequence[int]) -> tuple[RankGroups, ...]:
+    """The groups of more than one rank, by kind. `node_sizes` are the processes of each node, in order of ranks.
+
+    Raises ValueError if the nodes do not hold exactly the layout's processes.
+    """
+    if sum(node_sizes) != layout.world_size:
+        message = f"the nodes hold {sum(node_sizes)} processes, the layout needs {layout.world_size}"
+        raise ValueError(message)
+    ends = tuple(accumulate(node_sizes))
+    result = []
+    for shape in group_shapes(layout):
+        if shape.size > 1:
+            groups = _members(shape.size, shape.stride, layout.world_size)
+            counts = [_per_node(group, ends) for group in groups]
+            result.append(
+                RankGroups(
+                    kind=shape.kind,
+                    size=shape.size,
+                    groups=tuple(tuple(group) for group in groups),
+                    spread=_spread(counts),
+                    crossing=sum(len(count) > 1 for count in counts),
+                )
+            )
+    return tuple(result)
+
+
+@lru_cache(maxsize=4096)
+def spread(size: int, stride: int, world_size: int, per_node: int) -> Spread:
+    """How groups of this shape lie on nodes of equal size. The last node may be partly used."""
+    if stride * size <= per_node and per_node % (stride * size) == 0:
+        return Spread(1, size)
+    ends = tuple(range(per_node, world_size + per_node, per_node))
+    return _spread([_per_node(group, ends) for group in _members(size, stride, world_size)])
+
+
+def _members(size: int, stride: int, world_size: int) -> list[range]:
+    block = size * stride
+    return [
+        range(start + offset, start + offset + block, stride)
+        for start in range(0, world_size, block)
+        for offset in range(stride)
+    ]
+
+
+def _per_node(group: range, ends: tuple[int, ...]) -> Counter[int]:
+    """Ranks of a group on each of its nodes."""
+    return Counter(bisect_right(ends, rank) for rank in group)
+
+
+def _spread(counts: list[Counter[int]]) -> Spread:
+    return Spread(max(map(len, counts)), min(min(count.values()) for count in counts))

@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.model.given_values import GivenValues, ValueReader
-from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
+from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, ValueReader
 
 
 class _Family(Struct, frozen=True, kw_only=True):

@@ -10,28 +10,26 @@ from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.plan.container_plan import container, inner_steps, runtime_modules
+from hpc_launch.plan.container_plan import container, copies, inner_steps, runtime_modules, stage
 from hpc_launch.plan.continuation import continuation
 from hpc_launch.plan.driver_plan import notify_plan, retry_plan
 from hpc_launch.plan.environment import check_variable_names, prelude, variables, watch
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.launch_step import master, spares, step
+from hpc_launch.plan.launch_step import code, master, program, spares, step
 from hpc_launch.plan.launchers.descriptor import launcher
 from hpc_launch.plan.node_check_plan import checks_nodes, node_check
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.plan_rules import check
-from hpc_launch.plan.program import code, program
 from hpc_launch.plan.sbatch_options import check_srun, directives, missing_variables
 from hpc_launch.plan.site_environment import site_settings, site_variables
-from hpc_launch.plan.stage_plan import copies, stage
 from hpc_launch.plan.strategy_on_demand import plan_strategy, without_unused_file
-from hpc_launch.sites.node_classes import overlay_fabric
+from hpc_launch.sites.queues import overlay_fabric
 from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig
-    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+    from hpc_launch.plan.strategy_files import UserStrategyConfig
 
 
 def build(

@@ -1,20 +1,206 @@
-"""Whether a job's model fits its GPUs: the estimate of memory, and the findings that follow from it."""
+"""Whether a job's model fits its GPUs: the estimate of memory, and the findings that follow from it.
+
+How a job trains its model, as far as memory and time depend on it: `strategy:`, `parallel:`, and its arguments.
+
+Arguments count by the names that Megatron and the Transformers Trainer give them; `${…}` and unknown names do not.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.estimate.gpu import KnownGpu, UnknownGpu, gpu_of_node_class
-from hpc_launch.estimate.memory import MemoryEstimate, memory
-from hpc_launch.estimate.memory_reductions import reductions
+from hpc_launch.estimate.memory import MemoryEstimate, memory, reductions
+from hpc_launch.estimate.training_setup import Framework, Optimizer, Recompute, Sharding, TrainingSetup
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.launcher import Parallel
+from hpc_launch.job.strategy import Strategy
+from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, ParallelLayout, settle
+from hpc_launch.model.megatron_options import arguments
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize, job_size
-from hpc_launch.plan.job_training import JobTraining, UnknownTraining, job_training
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+from hpc_launch.plan.strategy_files import UserStrategyConfig
 from hpc_launch.sites.resolved import Resolved
+
+MICRO_BATCH = ("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu")
+GLOBAL_BATCH = ("global_batch_size",)
+ACCUMULATION = ("gradient_accumulation_steps",)
+_SEQUENCE = ("seq_length", "max_seq_length", "seq_len", "block_size", "max_length")
+_STEPS = ("train_iters", "max_steps", "train_steps", "steps", "max_iters", "num_steps")
+_SAMPLES = ("train_samples",)
+_ADAPTERS = re.compile(r"(?<![a-z])(?<!q_)(?<!kv_)q?lora")
+"""Not `q_lora_rank` and `kv_lora_rank` of latent attention."""
+_OPTIMIZERS: tuple[tuple[str, Optimizer], ...] = (("8bit", "adam8bit"), ("muon", "muon"), ("sgd", "sgd"))
+DEFAULT_SEQUENCE = 2048
+"""Tokens per sample where the job names none."""
+
+
+class JobTraining(Struct, frozen=True):
+    """The setup, and what had to be assumed."""
+
+    setup: TrainingSetup
+    assumed: tuple[str, ...]
+
+
+class UnknownTraining(Struct, frozen=True):
+    """Why a job's memory is not known, and what would help."""
+
+    reason: str
+    hint: str
+
+
+def job_layout(job: JobSpec, size: JobSize) -> ParallelLayout:
+    """The layout of the job's processes. Batch sizes are those of `parallel:` for Megatron, else of `strategy:`."""
+    layout = ParallelLayout(job.parallel or Parallel(), size.processes(job.max_nodes))
+    if job.strategy.name == "megatron" or layout.world_size % layout.model_parallel:
+        return layout
+    given = given_values(job)
+    asked = job.strategy
+    wanted = Batch(
+        asked.global_batch or _number(given, GLOBAL_BATCH),
+        asked.micro_batch or _number(given, MICRO_BATCH),
+        asked.gradient_accumulation or _number(given, ACCUMULATION),
+    )
+    nowhere = Place("")
+    batch, _ = settle(wanted, layout.dp, BatchPlaces(nowhere, nowhere, nowhere))
+    if batch is None:
+        return layout
+    sizes = replace(layout.parallel, micro_batch=batch.micro or 1, global_batch=batch.train)
+    return ParallelLayout(sizes, layout.world_size)
+
+
+def job_training(
+    job: JobSpec, size: JobSize, model: ModelConfig, user_config: UserStrategyConfig | None
+) -> JobTraining | UnknownTraining:
+    """The setup of the job's training; `user_config` is the file named by `strategy.file`."""
+    strategy, given = job.strategy, given_values(job)
+    if strategy.name == "none":
+        return UnknownTraining("the job does not name its strategy", "set `strategy:`, such as ddp, fsdp or zero3")
+    if any(_ADAPTERS.search(name) for name in given):
+        return UnknownTraining("adapters (LoRA) train only a part of the model", "test the memory with a short run")
+    layout, assumed = job_layout(job, size), []
+    sequence = job.model.sequence if job.model is not None else None
+    sequence = sequence or _number(given, _SEQUENCE)
+    if sequence is None:
+        sequence = model.sequence or DEFAULT_SEQUENCE
+        longest = ", the model's longest" if model.sequence else ""
+        assumed.append(f"sequences of {sequence} tokens{longest}: set `sequence` in `model:`")
+    if not batch_known(job):
+        assumed.append("a micro batch of 1: set `micro_batch` in `strategy:`")
+    if model.counted is not None:
+        assumed.append("activations of a transformer's layers: test another architecture with a short run")
+    sharding, shard_group = _sharding(job, size)
+    offload = _offload(strategy, user_config)
+    setup = TrainingSetup(
+        layout=layout,
+        sequence=sequence,
+        sharding=sharding,
+        shard_group=shard_group,
+        framework=_framework(strategy),
+        precision=_precision(job, given),
+        optimizer=_optimizer(given),
+        recompute=_recompute(strategy, given),
+        schedule="interleaved" if layout.parallel.vpp else "1f1b",
+        offload_optimizer=offload[0],
+        offload_parameters=offload[1],
+        bucket_elements=strategy.buckets if strategy.zero_stage and user_config is None else None,
+        compiled=bool(given.get("torch_compile")),
+        expandable_segments="expandable_segments:True" in str(job.env.get("PYTORCH_CUDA_ALLOC_CONF", "")),
+    )
+    return JobTraining(setup, tuple(assumed))
+
+
+def batch_known(job: JobSpec) -> bool:
+    """Whether the job gives its batch; otherwise the program chooses it."""
+    asked = job.strategy
+    in_arguments = _number(given_values(job), (*MICRO_BATCH, *GLOBAL_BATCH)) is not None
+    return job.strategy.name == "megatron" or bool(asked.micro_batch or asked.global_batch) or in_arguments
+
+
+def target_step(job: JobSpec, layout: ParallelLayout) -> int | None:
+    """The last step, if the arguments name it."""
+    given = given_values(job)
+    samples = _number(given, _SAMPLES)
+    return _number(given, _STEPS) or (-(-samples // layout.global_batch) if samples else None)
+
+
+def given_values(job: JobSpec) -> dict[str, Any]:
+    """The job's arguments by name, in lower case with underscores."""
+    return {name.lstrip("-").replace("-", "_").lower(): value for name, value, _ in arguments(job.args)}
+
+
+def _number(given: Mapping[str, Any], names: Iterable[str]) -> int | None:
+    for name in names:
+        text = str(given.get(name, ""))
+        if text.isascii() and text.isdigit() and len(text) < 19 and int(text):
+            return int(text)
+    return None
+
+
+def _framework(strategy: Strategy) -> Framework:
+    if strategy.name == "megatron":
+        return "megatron"
+    return "pytorch" if strategy.zero_stage is None else "deepspeed"
+
+
+def _sharding(job: JobSpec, size: JobSize) -> tuple[Sharding, int | None]:
+    """What the replicas share, and in groups of how many if not all of them."""
+    strategy = job.strategy
+    if strategy.name == "megatron":
+        shares = job.parallel is not None and job.parallel.distributed_optimizer
+        return ("distributed_optimizer" if shares else "none"), None
+    if strategy.name == "fsdp":
+        kind = strategy.fsdp.sharding_strategy
+        if kind == "NO_SHARD":
+            return "none", None
+        if kind.startswith("HYBRID"):
+            return "hsdp", size.processes_per_node
+        if kind == "SHARD_GRAD_OP":
+            return "zero2", None
+        return ("fsdp1" if strategy.fsdp.version == 1 else "fsdp2"), None
+    stages: dict[int | None, Sharding] = {1: "zero1", 2: "zero2", 3: "zero3"}
+    return stages.get(strategy.zero_stage, "none"), None
+
+
+def _offload(strategy: Strategy, user_config: UserStrategyConfig | None) -> tuple[bool, bool]:
+    """Whether optimizer states and parameters are kept off the GPU."""
+    if user_config is None:
+        parameters = strategy.offload_param != "none" or (strategy.name == "fsdp" and strategy.fsdp.offload)
+        return strategy.offload_optimizer != "none" or (strategy.name == "fsdp" and strategy.fsdp.offload), parameters
+    held = user_config.located.data.get("zero_optimization")
+    zero: Mapping[str, Any] = held if isinstance(held, dict) else {}
+    devices = [zero.get(key) for key in ("offload_optimizer", "offload_param")]
+    off = [isinstance(device, dict) and device.get("device", "none") != "none" for device in devices]
+    return off[0], off[1]
+
+
+def _precision(job: JobSpec, given: Mapping[str, Any]) -> Any:
+    if job.precision is not None:
+        return "fp32" if job.precision == "tf32" else job.precision
+    return next((word for word in ("bf16", "fp16") if str(given.get(word, "")).lower() in {"true", "1"}), "fp32")
+
+
+def _optimizer(given: Mapping[str, Any]) -> Optimizer:
+    name = str(given.get("optim", given.get("optimizer", ""))).lower()
+    return next((kind for part, kind in _OPTIMIZERS if part in name), "adam")
+
+
+def _recompute(strategy: Strategy, given: Mapping[str, Any]) -> Recompute:
+    granularity = str(given.get("recompute_granularity", ""))
+    if granularity == "full" or given.get("gradient_checkpointing") or given.get("activation_checkpointing"):
+        return "full"
+    if strategy.name == "fsdp" and strategy.fsdp.activation_checkpointing:
+        return "full"
+    return "selective" if granularity == "selective" or given.get("recompute_activations") else "none"
+
 
 GIB = 2**30
 

@@ -11,8 +11,7 @@ from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.job.strategy import FullySharded
-from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.model.parameters import parameters
+from hpc_launch.model.model_config import ModelConfig, parameters
 from hpc_launch.plan.job_size import JobSize
 
 _OPTIMIZER = 16

@@ -9,7 +9,7 @@ from hpc_launch.plan.environment import NCCL_INTERFACES
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
 from hpc_launch.plan.plan_draft import ValueFiller
-from hpc_launch.sites.node_classes import overlay_fabric
+from hpc_launch.sites.queues import overlay_fabric
 
 _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE", "efa": "EFA"}
 """Networks that NCCL uses by its own code or by a plugin. It falls back to sockets without an error."""

@@ -12,11 +12,10 @@ from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.job.type_hints import Scalar
 from hpc_launch.job.units import format_memory, format_time
 from hpc_launch.plan.driver_plan import mail_options
-from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.job_size import JobSize, condition_facts, selected_options
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.site_context import condition_facts, selected_options
 from hpc_launch.sites.conditions import holds, version_holds
 from hpc_launch.sites.option_rules import Linked, LinkedRule, Options
 

@@ -11,10 +11,9 @@ from hpc_launch.job.document import KeyPath, Origin
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.environment import fabric_variables
-from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
-from hpc_launch.plan.site_context import condition_facts, profile_parts
 from hpc_launch.sites.conditions import holds
 from hpc_launch.sites.folders import CACHE_VARIABLES, Cache
 from hpc_launch.sites.prelude import PreludeStep, Setting

@@ -35,7 +35,7 @@ def strategy_keys(filler: ValueFiller) -> set[str]:
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig
-    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+    from hpc_launch.plan.strategy_files import UserStrategyConfig
 
 
 _UNKNOWN = {

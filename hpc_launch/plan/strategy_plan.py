@@ -10,8 +10,7 @@ from hpc_launch.job.document import Origin, rule
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.strategy import Strategy
-from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
-from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, ParallelLayout, settle
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.model.megatron_options import arguments
 from hpc_launch.model.model_config import ModelConfig
@@ -21,9 +20,16 @@ from hpc_launch.plan.megatron_args import check_layout, megatron_flags
 from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
 from hpc_launch.plan.strategies import fsdp_config
 from hpc_launch.plan.strategies.fsdp_config import accelerate_data, make
-from hpc_launch.plan.strategy_files import entries, origin_of, sharded, zero
+from hpc_launch.plan.strategy_files import (
+    UserStrategyConfig,
+    check_user_config,
+    entries,
+    origin_of,
+    sharded,
+    user_config_entries,
+    zero,
+)
 from hpc_launch.plan.strategy_on_demand import StrategyResult, strategy_keys
-from hpc_launch.plan.user_strategy_config import UserStrategyConfig, check_user_config, user_config_entries
 
 _BATCH_KEYS = frozenset({"micro_batch", "global_batch", "gradient_accumulation"})
 _ZERO = frozenset({"gradient_clipping", "offload_optimizer", "offload_param", "nvme_path", "buckets", "overlap"})

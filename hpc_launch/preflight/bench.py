@@ -17,7 +17,7 @@ from hpc_launch.job.shell_text import visible
 from hpc_launch.preflight.short_run import Context, Level, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
-from hpc_launch.runs.records.bench_record import BenchRecord, previous_bench, read_bench, store_bench
+from hpc_launch.runs.records.node_records import BenchRecord, previous_bench, read_bench, store_bench
 
 CHANGE = 0.10
 """Measurements of a shared network differ by a few percent from run to run."""

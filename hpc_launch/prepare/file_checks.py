@@ -88,7 +88,7 @@ def _check_architecture(filler: ValueFiller, container: Container) -> None:
         or any(finding.code == FindingCode.WRONG_IMAGE_ARCHITECTURE for finding in filler.findings)
     ):
         return
-    from hpc_launch.images.architecture import architecture
+    from hpc_launch.images.compatibility import architecture
 
     with suppress(OSError):  # a missing image has its own finding
         arch = architecture(Path(image))

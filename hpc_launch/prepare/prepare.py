@@ -1,13 +1,17 @@
 """Prepare a job: read the job file and the site profile, merge, plan, check and render the script.
 
 Nothing is written and nothing is submitted.
+
+Collect what detection rules can match on this machine: variables, host names, files and Slurm's cluster name.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,16 +26,69 @@ from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller
-from hpc_launch.prepare.detect_site import detect_site, is_elsewhere
 from hpc_launch.prepare.file_checks import check_files
+from hpc_launch.sites.detect_profile import Detection, Machine, detect, rule_matches
 from hpc_launch.sites.load_layers import JobSources, Loaded, read_sources, resolve
+from hpc_launch.sites.profile import DetectionRule, SiteProfile
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.this_machine import NOT_SET_HERE
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig
     from hpc_launch.plan.job_estimate import JobEstimate
-    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+    from hpc_launch.plan.strategy_files import UserStrategyConfig
+
+
+HOST_NAME_TIMEOUT_S = 2.0
+"""Limit for getfqdn, which takes many seconds if the DNS resolver does not respond."""
+
+
+def detect_site(project: Path | None = None) -> Detection:
+    """Detect the site of this machine. Slurm is queried only if no other method finds a match."""
+    return detect(this_machine(), project)
+
+
+def is_elsewhere(profile: SiteProfile) -> bool:
+    """Whether no `detect:` rule of the site recognizes this machine. Slurm is not queried."""
+    rules = [rule for rule in profile.detect if rule.cluster is None and rule != DetectionRule()]
+    return profile.scheduler.type != "local" and not any(rule_matches(rule, this_machine()) for rule in rules)
+
+
+def this_machine() -> Machine:
+    """The properties of this machine that detection rules can match."""
+    return Machine(dict(os.environ), _host_names(), os.path.exists, _cluster, _has_slurm)
+
+
+def _host_names() -> tuple[str, ...]:
+    """The fully qualified and the short name of this host."""
+    name = os.uname().nodename
+    if "." in name:
+        return (name,)
+    full_names: list[str] = []
+
+    def resolve() -> None:
+        import socket
+
+        with suppress(OSError, UnicodeError):
+            full_names.append(socket.getfqdn(name))
+
+    thread = threading.Thread(target=resolve, daemon=True)
+    thread.start()
+    thread.join(HOST_NAME_TIMEOUT_S)
+    return tuple(dict.fromkeys([*full_names, name]))
+
+
+def _has_slurm() -> bool:
+    from hpc_launch.schedulers.slurm.parse_cluster import is_here
+
+    return is_here()
+
+
+def _cluster() -> str | None:
+    from hpc_launch.schedulers.slurm.parse_cluster import cluster_name, is_here
+
+    return cluster_name() if is_here() else None
+
 
 _FIRST, _LAST = FindingCode.PROCESSES_NOT_DIVISIBLE.value, FindingCode.HIDDEN_SIZE_NOT_DIVISIBLE.value
 LAYOUT_CODES = frozenset(code for code in FindingCode if _FIRST <= code.value <= _LAST)
@@ -207,7 +264,7 @@ def _read_user_config(resolved: Resolved) -> tuple[UserStrategyConfig | None, li
     if strategy.file is None:
         return None, []
     from hpc_launch.plan.strategies import config_file
-    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+    from hpc_launch.plan.strategy_files import UserStrategyConfig
 
     filler = ValueFiller(resolved, [])
     path = filler.file(strategy.file, key)

@@ -13,8 +13,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.sweep import Sweep
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of
-from hpc_launch.prepare.detect_site import detect_site, is_elsewhere
-from hpc_launch.prepare.prepare import PreparedJob, prepare_job
+from hpc_launch.prepare.prepare import PreparedJob, detect_site, is_elsewhere, prepare_job
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.sites.load_layers import JobSources, read_sources, resolve
 from hpc_launch.sites.resolved import Resolved

@@ -35,7 +35,7 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.run_store import PreparedAttempt, create_run, refusing, write_after
 from hpc_launch.runs.submitting.submit_attempt import LIMIT, LOOKUP_S, RETRY_S, Wait, submit_next
 from hpc_launch.schedulers.scheduler import ENDED_STATES, Scheduler
-from hpc_launch.script.render_array import render_array
+from hpc_launch.script.render import render_array
 from hpc_launch.sites.queues import Queue
 
 

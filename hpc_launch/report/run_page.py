@@ -13,14 +13,23 @@ from pathlib import Path
 from hpc_launch import __version__
 from hpc_launch.base.files import read_text
 from hpc_launch.performance.run_times import RunTimes
-from hpc_launch.report.charts import Curve, curves, shares, timeline
-from hpc_launch.report.html_text import STYLE, document, element, escaped, escaped_lines, table
+from hpc_launch.report.charts import (
+    STYLE,
+    Curve,
+    curves,
+    document,
+    element,
+    escaped,
+    escaped_lines,
+    shares,
+    table,
+    timeline,
+)
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
-from hpc_launch.view.format_values import duration, hosts, number, share
+from hpc_launch.view.format_values import duration, hosts, number, phases_text, share
 from hpc_launch.view.state_text import elapsed, progress_parts
-from hpc_launch.view.time_text import phases_text
 
 POINTS = 160
 """Places of the log of each attempt that are read for the curves."""

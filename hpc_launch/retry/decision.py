@@ -1,34 +1,151 @@
-"""The diagnosis of a run's last attempt, and the verdict on it."""
+"""The diagnosis of a run's last attempt, and the verdict on it.
+
+Prepare the next attempt of a run from what its folder recorded.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 from msgspec import structs
-from msgspec.structs import replace
 
-from hpc_launch.base.errors import UserError
+from hpc_launch.base.errors import UsageError, UserError
+from hpc_launch.base.files import read_text
 from hpc_launch.base.user_dirs import user
-from hpc_launch.diagnose.decide_verdict import AttemptProgress, PastAttempt, Policy, decide
+from hpc_launch.diagnose.decide_verdict import AttemptProgress, BatchState, ChangeFacts, PastAttempt, Policy, decide
 from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node_failure
 from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence
 from hpc_launch.diagnose.node_health import NodeReport
-from hpc_launch.diagnose.retry_changes import BatchState, ChangeFacts
 from hpc_launch.diagnose.rulebook import Rulebook
+from hpc_launch.prepare.attempts import attempt_options, find_secrets, known_secrets, notify_secrets, prepare
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
-from hpc_launch.retry.next_attempt import next_attempt
-from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore, quotes
 from hpc_launch.runs.records.journal import Journal
-from hpc_launch.runs.records.plan_record import plan_of
+from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan, plan_of
+from hpc_launch.runs.records.run_info import read_info, refuse_foreign
 from hpc_launch.runs.records.verdict_record import VerdictRecord, verdict_record
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import JobRecord
+
+
+def next_attempt(
+    run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[str] = (), readmit: Sequence[str] = ()
+) -> tuple[PreparedJob, PreparedAttempt]:
+    """The next attempt of a run: its recorded job file and site, its earlier `--set` options, then the new ones.
+
+    Raises UsageError where the folder does not hold a run, Refused as a first submission does.
+    """
+    recorded = _recorded(run)
+    all_sets = [*(text for text in recorded.sets if text not in sets), *sets]
+    excluded = [node for node in dict.fromkeys([*recorded.excluded, *exclude]) if node not in readmit]
+    job_folder = recorded.job_folder or str(run.path)
+    site = str(run.site_yaml)
+    ready = prepare_job(run.job_yaml, site=site, sets=all_sets, job_folder=job_folder, avoid=excluded)
+    readmitted = tuple(dict.fromkeys([*recorded.readmitted, *readmit]))
+    return ready, prepare(ready, all_sets, excluded, job_file=recorded.job_file, readmitted=readmitted)
+
+
+def edited_since(run: RunFolder) -> str | None:
+    """The job file that the run was submitted from, where it has changed since."""
+    if os.path.exists(run.stage_info):
+        return None  # its pipeline has the job file
+    try:
+        path = _recorded(run).job_file
+        if path is not None and read_text(Path(path)) != read_text(run.job_yaml):
+            return path
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None
+
+
+def following_attempt(
+    run: RunFolder,
+    verdict: VerdictRecord,
+    now: float,
+    *,
+    after: str | None,
+    changed: PreparedAttempt | None,
+) -> PreparedAttempt:
+    """The attempt that a verdict asks for. Without changes it has the same script as the last attempt.
+
+    Args:
+        run: The run.
+        verdict: The verdict.
+        now: Seconds since the epoch. Slurm waits for what is left of the verdict's pause (`--begin`).
+        after: The job that must end before the new one starts.
+        changed: The changed attempt, where it was prepared for the verdict just now.
+
+    Raises UsageError where the folder does not hold a run, Refused as a first submission does.
+    """
+    if not verdict.sets and (verdict.exclude or verdict.readmit) and _names_hosts(run):
+        _, prepared = next_attempt(run, exclude=verdict.exclude, readmit=verdict.readmit)
+    elif not verdict.sets:
+        prepared = _repeated(run, verdict.exclude, verdict.readmit)
+    elif changed is not None:
+        prepared = changed
+    else:
+        _, prepared = next_attempt(run, sets=verdict.sets, exclude=verdict.exclude)
+    options = [f"--dependency=afterany:{after}"] if after is not None else []
+    if verdict.not_before > now:
+        options.append(f"--begin=now+{math.ceil(verdict.not_before - now)}")
+    return replace(prepared, options=(*prepared.options, *options))
+
+
+def _names_hosts(run: RunFolder) -> bool:
+    """Whether the script itself names the hosts, because no scheduler chooses them."""
+    info = read_info(run)
+    return info is not None and info.scheduler == "ssh"
+
+
+def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> PreparedAttempt:
+    """The last attempt again. Nothing is read, merged or detected again, so that any node can prepare it."""
+    recorded, info = _recorded(run), read_info(run)
+    script = next((attempt.script for attempt in reversed(run.attempts()) if os.path.isfile(attempt.script)), None)
+    plan = recorded.recovery
+    if info is None or script is None or plan is None:
+        raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")
+    readmitted = tuple(dict.fromkeys([*recorded.readmitted, *readmit]))
+    excluded = tuple(node for node in dict.fromkeys([*recorded.excluded, *exclude]) if node not in readmit)
+    options, overrides = attempt_options(
+        info.site, info.scheduler, plan, recorded.sets, excluded, readmitted=readmitted
+    )
+    return PreparedAttempt(
+        name=info.name,
+        site=info.site,
+        scheduler=info.scheduler,
+        runs_folder=run.path.parent,
+        job_yaml="",
+        resolved_yaml="",
+        site_yaml="",
+        script=read_text(script, errors="surrogateescape", owner=os.getuid()),
+        plan=structs.replace(recorded, excluded=excluded, readmitted=readmitted),
+        options=options,
+        overrides=overrides,
+        secrets={
+            **known_secrets(notify_secrets(recorded.notify), os.environ),
+            **find_secrets(recorded.secrets, os.environ),
+        },
+    )
+
+
+def _recorded(run: RunFolder) -> PlanRecord:
+    """The plan of the run's last attempt. Raises UsageError where there is none."""
+    refuse_foreign(run)
+    plan = newest_plan(run)
+    if plan is None:
+        raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")
+    return plan
+
 
 _FAILED = re.compile(r"down|fail|unk|.*\*")
 """States of nodes that failed, or do not respond (`*`; sinfo(1)). An administrator drains healthy nodes too."""
@@ -54,17 +171,17 @@ def diagnose_now(context: RetryContext, gather: Gather | None, rules: Rulebook, 
     found = diagnose_records(Evidence(void=files.void, driver=facts, nodes=files.nodes, of_a_run=True), rules)
     if found is not None or not is_over(context, inside=inside):
         return found
-    evidence = replace((gather or _gather)(context.attempt, rules, context.view.final_record), driver=facts)
+    evidence = structs.replace((gather or _gather)(context.attempt, rules, context.view.final_record), driver=facts)
     if may_be_node_failure(evidence, rules):
         down = context.scheduler.down(evidence.nodes)
         states = tuple((node, state) for node, state in down.items() if _FAILED.match(state))
-        evidence = replace(evidence, driver=replace(facts, node_states=states))
+        evidence = structs.replace(evidence, driver=structs.replace(facts, node_states=states))
     return diagnose(evidence, rules)
 
 
 def diagnose_never_starts(context: RetryContext, facts: DriverFacts, rules: Rulebook) -> Diagnosis | None:
     """The diagnosis of a pending job that can never start."""
-    facts = replace(facts, excluded=context.excluded if context.follows_verdict else ())
+    facts = structs.replace(facts, excluded=context.excluded if context.follows_verdict else ())
     return diagnose_records(Evidence(driver=facts, of_a_run=True), rules)
 
 

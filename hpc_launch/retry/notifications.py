@@ -21,8 +21,7 @@ from hpc_launch.agent.notify_event import KEPT_S, due, events, point_over, recor
 from hpc_launch.base.errors import UserError
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan
-from hpc_launch.prepare.attempts import notify_secrets
-from hpc_launch.prepare.secrets import find_secrets, known_secrets
+from hpc_launch.prepare.attempts import find_secrets, known_secrets, notify_secrets
 from hpc_launch.retry.context import RetryContext, owned
 from hpc_launch.runs.groups.sweep_folder import point_number
 from hpc_launch.runs.layout import RunFolder

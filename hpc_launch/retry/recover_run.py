@@ -31,11 +31,11 @@ from hpc_launch.retry.decision import (
     Gather,
     diagnose_never_starts,
     diagnose_now,
+    following_attempt,
     make_decision,
     report_bad_nodes,
 )
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome
-from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.retry.notifications import note_stop
 from hpc_launch.retry.same_job import continue_here, may_decide
 from hpc_launch.retry.take_over import leave_to_successor, take_over, withdraw_successor
@@ -45,7 +45,7 @@ from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitte
 from hpc_launch.runs.records.verdict_record import keep_verdict
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker, script_ended
-from hpc_launch.runs.submitting.cancel_run import carry_out
+from hpc_launch.runs.submitting.attached_run import carry_out
 from hpc_launch.runs.submitting.run_store import checkpoint
 from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler

@@ -14,8 +14,8 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import read_text
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.retry.context import RetryContext, ended_from_outside
+from hpc_launch.retry.decision import following_attempt
 from hpc_launch.retry.drivers import DriverOutcome
-from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import plan_of

@@ -12,8 +12,8 @@ from contextlib import suppress
 from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.retry.context import RetryContext
+from hpc_launch.retry.decision import following_attempt, next_attempt
 from hpc_launch.retry.drivers import DriverOutcome
-from hpc_launch.retry.next_attempt import following_attempt, next_attempt
 from hpc_launch.retry.same_job import HELD, LONGEST_PAUSE_S, pause_left, same_request, usable
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader, successor_of

@@ -1,4 +1,7 @@
-"""Render the script from the plan and `slurm_templates/`. The same plan always gives the same bytes."""
+"""Render the script from the plan and `slurm_templates/`. The same plan always gives the same bytes.
+
+Render the script of a job array, which starts the scripts of a sweep's points.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,12 @@ from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.script.parts import MARKER, checks_programs, part_names, runtime_digest, static_part
 from hpc_launch.script.template_environment import template_environment
+
+
+def render_array(plan: LaunchPlan) -> str:
+    """The script of an array whose points all have this plan's Slurm options."""
+    return template_environment().get_template("array.sh.j2").render(plan=plan, version=__version__)
+
 
 _WIDTH = 116
 

@@ -15,8 +15,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.diagnose.rulebook import Rulebook
-from hpc_launch.performance.attempt_speed import attempt_remarks
-from hpc_launch.performance.measured_pace import CheckpointInterval, interval_of
+from hpc_launch.performance.measured_pace import CheckpointInterval, attempt_remarks, interval_of
 from hpc_launch.performance.run_samples import Remark
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import TimeAccount

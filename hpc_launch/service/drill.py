@@ -16,7 +16,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
-from hpc_launch.retry.next_attempt import next_attempt
+from hpc_launch.retry.decision import next_attempt
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.run_index import Index
@@ -24,7 +24,7 @@ from hpc_launch.runs.status.progress_reader import first_step
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.status.wait_for_end import poll_until
-from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.attached_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
 

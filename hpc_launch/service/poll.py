@@ -1,11 +1,14 @@
 """Query runs, sweeps and pipelines, and do what is due: the verdict on an attempt that ended, the next attempt, the
 points that are left, the next stages.
+
+Follow runs to their end, and do what is due meanwhile.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,6 +23,7 @@ from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.runs.status.followed_run import REMEMBERED_S
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.status.wait_for_end import wait
 from hpc_launch.service.listener import QUIET, Listener
 
 TOGETHER = 2000
@@ -177,7 +181,7 @@ def _advance_pipeline(
     """Submit what is due of a pipeline."""
     if not pipeline_status(pipeline, found).may_be_due:
         return []
-    from hpc_launch.retry.advance_pipeline import advance_pipeline
+    from hpc_launch.retry.drive_sweep import advance_pipeline
 
     return advance_pipeline(pipeline, found, Schedulers().of, index)
 
@@ -193,3 +197,53 @@ def _never(reason: str) -> object | None:
     from hpc_launch.schedulers.slurm.pending_reasons import never
 
     return never(reason)
+
+
+POLL_S = 3.0
+"""Pause between two looks at sweeps and pipelines. The scheduler is asked less often, for all runs at once."""
+
+Show = Callable[[Iterable[RunStatus]], None]
+"""Called with the statuses of all runs again and again, whether they changed or not."""
+
+
+def follow(
+    runs: Sequence[RunFolder], index: Index, show: Show = lambda _: None, listener: Listener = QUIET
+) -> list[RunStatus]:
+    """Follow runs, sweeps and pipelines until each is over or can never start, and return their last statuses.
+
+    A KeyboardInterrupt ends only the following.
+    """
+    if any(map(is_group, runs)):
+        return _follow_groups(runs, index, show, listener)
+    tracker = tracker_of(runs, index)
+    drivers = Drivers(tracker, index)
+
+    def show_all(_: object = None) -> None:
+        show(tracker.last.values())
+
+    def sleep(seconds: float) -> None:
+        show_all()
+        drivers.drive_all(runs)
+        time.sleep(seconds)
+
+    def continues(status: RunStatus) -> bool:
+        return drivers.drive(RunFolder(status.folder)).continues
+
+    left = list(runs)
+    while left:
+        # Each poll covers all runs; `wait` returns at once for a run that has ended by its turn.
+        ended = {run.name: wait(tracker, run, show_all, sleep=sleep, continues=continues).state for run in left}
+        # A stuck run may have become unblocked, and a run that lost its nodes may have been requeued.
+        left = [run for run in left if tracker.last[run.name].state != ended[run.name]]
+    show_all()
+    drivers.tell(runs)
+    return [tracker.last[run.name] for run in runs]
+
+
+def _follow_groups(runs: Sequence[RunFolder], index: Index, show: Show, listener: Listener) -> list[RunStatus]:
+    while True:
+        statuses = poll_runs(runs, index, listener)
+        show(statuses)
+        if all((status.final and not status.undecided) or status.state == "STUCK" for status in statuses):
+            return statuses
+        time.sleep(POLL_S)

@@ -11,8 +11,8 @@ from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.job.hostlist import expand
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.submit_sweep import SweepProgress, room_for, send_points, submit_points
+from hpc_launch.retry.decision import edited_since, next_attempt
 from hpc_launch.retry.drivers import Schedulers
-from hpc_launch.retry.next_attempt import edited_since, next_attempt
 from hpc_launch.runs.groups.cancel_sweep import reopen_sweep
 from hpc_launch.runs.groups.pipeline_folder import as_pipeline, pipeline_of, reopen, stage_of, without_run
 from hpc_launch.runs.groups.submit_array import (

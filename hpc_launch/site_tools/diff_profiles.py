@@ -18,7 +18,7 @@ from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.reader import read
 from hpc_launch.site_tools import team_sources
-from hpc_launch.site_tools.golden_jobs import golden_scripts
+from hpc_launch.site_tools.check_profile import golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file, values_with_origin
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile

@@ -11,14 +11,18 @@ from msgspec import Struct
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Place
 from hpc_launch.job.units import format_memory, format_time, parse_time
-from hpc_launch.schedulers.slurm.parse_cluster import Partition
-from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
+from hpc_launch.schedulers.slurm.parse_cluster import Partition, Survey, survey
 from hpc_launch.site_tools.learn import user_groups
-from hpc_launch.site_tools.learning.draft_queues import effective_qos, limits, no_access_reason
-from hpc_launch.site_tools.learning.hardware import Part, level_memory, parts
-from hpc_launch.sites.node_classes import NodeClass
+from hpc_launch.site_tools.learning.draft_queues import (
+    Part,
+    effective_qos,
+    level_memory,
+    limits,
+    no_access_reason,
+    parts,
+)
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.queues import Queue
+from hpc_launch.sites.queues import NodeClass, Queue
 from hpc_launch.sites.read_profile import load_site_profile
 from hpc_launch.sites.this_machine import names
 

@@ -14,9 +14,9 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.hostlist import SlotHost
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
-from hpc_launch.prepare.detect_site import detect_site
+from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.node_health_store import NodeHealthStore
-from hpc_launch.schedulers.ssh.leases import HostLeases, leases_of
+from hpc_launch.schedulers.ssh.on_first_host import HostLeases, leases_of
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.choose_hosts import known_hosts
 from hpc_launch.sites.detect_profile import Match

@@ -21,7 +21,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.job.yaml_source import MAX_BYTES, read_document
 from hpc_launch.site_tools import git
-from hpc_launch.site_tools.golden_jobs import golden_scripts
+from hpc_launch.site_tools.check_profile import golden_scripts
 from hpc_launch.sites import trust
 from hpc_launch.sites.layers import chain, parse_layer
 from hpc_launch.sites.search_path import (

@@ -10,11 +10,10 @@ from msgspec import Meta, Struct
 from hpc_launch.job.type_hints import NAME_PATTERN
 from hpc_launch.sites.folders import Cache, Containers, Folder
 from hpc_launch.sites.network import HOST_NAME, Launch, Network, SshHost
-from hpc_launch.sites.node_classes import Fabric, NodeClass
 from hpc_launch.sites.option_rules import LauncherAdvice, LinkedRule, Options, SiteOption, Stack
 from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.provenance import Day, Fact, Lifecycle, Published
-from hpc_launch.sites.queues import Account, Internet, Queue
+from hpc_launch.sites.queues import Account, Fabric, Internet, NodeClass, Queue
 
 
 class DetectionRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

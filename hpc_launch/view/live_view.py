@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view import run_table
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts
-from hpc_launch.view.log_output import last_lines
+from hpc_launch.view.run_details import last_lines
 from hpc_launch.view.state_text import (
     elapsed,
     fraction,

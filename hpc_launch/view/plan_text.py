@@ -6,20 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpc_launch.estimate.gpu import KnownGpu
-from hpc_launch.estimate.memory import MemoryEstimate
-from hpc_launch.estimate.memory_reductions import reductions
+from hpc_launch.estimate.memory import MemoryEstimate, reductions
 from hpc_launch.estimate.step_time import Walltime
 from hpc_launch.estimate.training_setup import stage_layers
 from hpc_launch.job.units import format_time
-from hpc_launch.model.parameters import active_parameters, parameters
-from hpc_launch.plan.job_estimate import GIB, JobEstimate, gib
-from hpc_launch.plan.job_training import JobTraining, UnknownTraining
-from hpc_launch.prepare.job_plan import JobPlan
-from hpc_launch.prepare.scaled_pace import ScaledPace
-from hpc_launch.view.format_values import clean, duration, number, share
-from hpc_launch.view.group_picture import link_lines, node_lines
-from hpc_launch.view.layout_table import stage_text
-from hpc_launch.view.time_text import interval_json, interval_text
+from hpc_launch.model.model_config import active_parameters, parameters
+from hpc_launch.plan.job_estimate import GIB, JobEstimate, JobTraining, UnknownTraining, gib
+from hpc_launch.prepare.job_plan import JobPlan, ScaledPace
+from hpc_launch.view.format_values import clean, duration, interval_json, interval_text, number, share
+from hpc_launch.view.layout_table import link_lines, node_lines, stage_text
 
 _INDENT = 12
 _BAR = 30

@@ -11,8 +11,8 @@ import pytest
 
 from hpc_launch.base.installed import AGENT, HOOKS, PHASES, agent_archive
 from hpc_launch.preflight.bench import MODULES
-from hpc_launch.schedulers.ssh.leases import PROGRAM as LEASE
-from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE
+from hpc_launch.schedulers.ssh.on_first_host import PROGRAM as LEASE
+from hpc_launch.site_tools.learn import PROGRAM as DESCRIBE
 from tests.agent.program import program
 
 ALONE = {AGENT / "folders.py", HOOKS, PHASES, LEASE, DESCRIBE, *MODULES.values()}
@@ -42,5 +42,5 @@ def test_a_program_imports_what_it_needs_only(tmp_path: Path) -> None:
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert {one for one in imported if one.startswith("hpc_launch.agent.")} == {
         f"hpc_launch.agent.{name}"
-        for name in ("__main__", "notify_event", "notify_text")  # and notify itself, by import_module
+        for name in ("__main__", "notify_event")  # and notify itself, by import_module
     }

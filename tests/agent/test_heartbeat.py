@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.agent import heartbeat, silence
+from hpc_launch.agent import silence, watch_node
 from tests.busy import patience
 from tests.cluster.requirements import REPOSITORY
 
@@ -43,7 +43,7 @@ def nowhere() -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in ((heartbeat, "BEAT_S", 0.1), (heartbeat, "FENCE_S", 0.5), (silence, "SILENT_S", 15.0)):
+    for module, name, value in ((watch_node, "BEAT_S", 0.1), (watch_node, "FENCE_S", 0.5), (silence, "SILENT_S", 15.0)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
@@ -62,7 +62,7 @@ def test_a_well_node_beats_until_its_watcher_ends(
     tmp_path: Path, training: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, nowhere: int
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", str(nowhere))
-    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    beats = watch_node.Heartbeat(str(tmp_path), 1, training.pid)
     beats.start()
     seen: set[str] = set()
     end = time.monotonic() + patience(10)
@@ -84,7 +84,7 @@ def test_a_node_that_is_cut_off_ends_its_ranks_but_not_where_only_the_file_serve
     if cut:
         monkeypatch.setenv("MASTER_PORT", str(nowhere))
     os.mkfifo(tmp_path / "beat-1")  # nobody reads it: opening it takes for ever, as on a file server that stalls
-    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    beats = watch_node.Heartbeat(str(tmp_path), 1, training.pid)
     beats.start()
 
     assert ended(training, patience(15) if cut else 3) == cut
@@ -96,7 +96,7 @@ def test_a_node_that_is_cut_off_ends_its_ranks_but_not_where_only_the_file_serve
 def test_a_node_that_comes_back_after_it_was_given_up_ends_its_ranks(
     tmp_path: Path, training: subprocess.Popen[bytes]
 ) -> None:
-    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    beats = watch_node.Heartbeat(str(tmp_path), 1, training.pid)
     (tmp_path / "lost").write_text("n20 n21\n")
     beats.start()
     assert not ended(training, 1), "another node is lost"

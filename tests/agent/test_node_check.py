@@ -19,9 +19,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpc_launch.agent import check as node_check
-from hpc_launch.agent import check_compare, check_host, check_port, check_reports
+from hpc_launch.agent import check as run
+from hpc_launch.agent import check_compare, check_host, check_reports, check_send
 from hpc_launch.agent import check_gpus as gpus
-from hpc_launch.agent import check_run as run
 from hpc_launch.agent import check_send as sending
 from hpc_launch.agent import judge as judging
 from tests.agent.gpu_tool import Ask, Tool
@@ -392,7 +392,7 @@ def judge(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def port() -> Iterator[Any]:
-    made = check_port.Port(0, 2)
+    made = check_send.Port(0, 2)
     yield made
     made.end()
 
@@ -490,13 +490,13 @@ def test_a_node_is_answered_beside_strangers_who_keep_connections(port: Any, mon
         for _ in range(150):
             strangers.append(stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5)))
             serve(port, 0.005)
-        assert len(port.open) <= check_port.STRANGERS + 2 * 2
+        assert len(port.open) <= check_send.STRANGERS + 2 * 2
         node = stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
         node.sendall(b"\0" * 1000)
         node.shutdown(socket.SHUT_WR)
         serve(port)
-        assert node.recv(100).startswith(check_port.ANSWER)
-        monkeypatch.setattr(check_port, "LONGEST_S", 0.1)
+        assert node.recv(100).startswith(check_send.ANSWER)
+        monkeypatch.setattr(check_send, "LONGEST_S", 0.1)
         serve(port)
         assert (port.open, strangers[-1].recv(1)) == ({}, b"")
 
@@ -515,7 +515,7 @@ def test_no_node_is_blamed_for_a_port_full_of_strangers(judge: Any, port: Any) -
 
     assert outcome() == ["memory", "rendezvous port", "answer", "answer"]
     with ExitStack() as stack:
-        for _ in range(3 * check_port.STRANGERS):
+        for _ in range(3 * check_send.STRANGERS):
             stack.enter_context(socket.create_connection(("127.0.0.1", number_of(port)), 5))
             serve(port, 0.002)
     assert outcome() == ["memory", "answer"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.agent import stage
-from hpc_launch.agent import stage_disk as disk_module
+from hpc_launch.agent import stage_environment as disk_module
 from hpc_launch.agent import stage_environment as environment
 from hpc_launch.agent.stage_environment import NotStaged
 from tests.agent.program import program

@@ -7,7 +7,7 @@ from typing import Any
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
-from hpc_launch.diagnose.read_rules import shipped
+from hpc_launch.diagnose.rulebook import shipped
 from hpc_launch.diagnose.scan_log import scan
 
 BOOK = shipped()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.diagnose.error_names import with_gpu_message
+from hpc_launch.diagnose.log_line import with_gpu_message
 from tests.diagnose.logs import why
 
 

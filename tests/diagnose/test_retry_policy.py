@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hpc_launch.diagnose.decide_verdict import AttemptProgress, PastAttempt, Policy, decide
+from hpc_launch.diagnose.decide_verdict import AttemptProgress, BatchState, ChangeFacts, PastAttempt, Policy, decide
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Diagnosis, Verdict
-from hpc_launch.diagnose.retry_changes import BatchState, ChangeFacts
 from hpc_launch.job.retry import Backoff, Reaction, Retry, RetryStep
 
 BY_CLASS: dict[str, Action] = {

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.diagnose import read_rules
+from hpc_launch.diagnose import rulebook
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
 from hpc_launch.diagnose.log_line import LONGEST
-from hpc_launch.diagnose.read_rules import parse_rules
 from hpc_launch.diagnose.regex_literals import needed_words
-from hpc_launch.diagnose.rulebook import Compiled, FailureRule
+from hpc_launch.diagnose.rulebook import Compiled, FailureRule, parse_rules
 
-BOOK = read_rules.shipped()
+BOOK = rulebook.shipped()
 
 CAUSES = 95
 """How many finer causes there are: one more or less is a change of what scripts may rely on."""
@@ -75,8 +74,8 @@ def test_default_verdicts() -> None:
 
 @pytest.mark.slow
 def test_a_shipped_rule_would_pass_as_a_user_s() -> None:
-    for path in sorted(read_rules.FOLDER.glob("*.yaml")):
-        if path.name not in {read_rules.CAUSES, read_rules.CLASSES}:
+    for path in sorted(rulebook.FOLDER.glob("*.yaml")):
+        if path.name not in {rulebook.CAUSES, rulebook.CLASSES}:
             rules, faults = parse_rules(path.read_text("utf-8"), BOOK.causes)
             assert rules
             assert not [fault for fault in faults if "look-around" not in fault], path.name
@@ -158,8 +157,8 @@ def test_needed_words(pattern: str, words: set[str]) -> None:
 
 
 def test_the_rules_travel_with_the_package() -> None:
-    assert read_rules.FOLDER.parent == Path(read_rules.__file__).parent
-    assert (read_rules.FOLDER / read_rules.CAUSES).is_file()
+    assert rulebook.FOLDER.parent == Path(rulebook.__file__).parent
+    assert (rulebook.FOLDER / rulebook.CAUSES).is_file()
 
 
 def test_unless_applies_to_the_match() -> None:

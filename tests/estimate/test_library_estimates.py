@@ -8,8 +8,7 @@ from hpc_launch.estimate.model_states import model_states
 from hpc_launch.estimate.training_setup import TrainingSetup, stages
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
-from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.model.parameters import parameters
+from hpc_launch.model.model_config import ModelConfig, parameters
 from tests.estimate.library_estimates import deepspeed_states
 
 GIB = 2**30

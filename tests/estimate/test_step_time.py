@@ -13,7 +13,7 @@ from hpc_launch.estimate.step_time import calibrated, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
-from hpc_launch.prepare.scaled_pace import MORE_REPLICAS, OTHER_LAYOUT
+from hpc_launch.prepare.job_plan import MORE_REPLICAS, OTHER_LAYOUT
 from tests.estimate.measured_steps import TORCHTITAN, MeasuredStep, aleph_alpha, gpu, nanotron, spearman, torchtitan
 
 _LEAST_RUNS = 10

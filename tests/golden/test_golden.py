@@ -10,8 +10,7 @@ from hpc_launch.base.findings import errors
 from hpc_launch.base.installed import shipped
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.script.render import render
-from hpc_launch.script.render_array import render_array
+from hpc_launch.script.render import render, render_array
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.resolved import Logins

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from docs.output_types import checked
-from hpc_launch.images import build_image, pull_image
-from hpc_launch.images.apptainer_tool import Tool
+from hpc_launch.images import pull_image
 from hpc_launch.images.image_record import digest_of, draft_folder
+from hpc_launch.images.probe import Tool
 from tests.images.samples import sif
 from tests.images.server import Server, serving
 
@@ -262,9 +262,9 @@ def test_a_build_goes_through_a_folder_that_others_cannot_use(tmp_path: Path, mo
             one.symlink_to(precious)
         return digest_of(path)
 
-    monkeypatch.setattr(build_image, "digest_of", hashed)
+    monkeypatch.setattr(pull_image, "digest_of", hashed)
     tool = Tool(str(program), "apptainer", "1.4")
-    record = build_image.build(tmp_path / "x.def", shared / "small.sif", tool, (), print)
+    record = pull_image.build(tmp_path / "x.def", shared / "small.sif", tool, (), print)
     assert (shared / "small.sif").read_text() == "image\n"
     assert record.digest == digest(b"image\n")
     assert precious.read_text() == "mine"

@@ -11,7 +11,7 @@ import pytest
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.installed import shipped
-from hpc_launch.images.build_image import find_recipe, recipes
+from hpc_launch.images.pull_image import find_recipe, recipes
 
 FOLDER = shipped("containers")
 

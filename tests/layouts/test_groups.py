@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.job.launcher import Parallel
-from hpc_launch.layouts.groups import RankGroups, Spread, group_shapes, rank_groups, spread
-from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.layouts.parallel_layout import ParallelLayout, RankGroups, Spread, group_shapes, rank_groups, spread
 
 
 def _groups(parallel: Parallel, nodes: list[int]) -> dict[str, RankGroups]:

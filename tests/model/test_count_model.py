@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.model.count_model import count_module
-from hpc_launch.model.given_values import GivenValues
-from hpc_launch.model.parameters import parameters
+from hpc_launch.model.model_config import GivenValues, parameters
 from hpc_launch.model.read_model import model_from_file
 from hpc_launch.model.transformers_config import from_transformers, known_families
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.model.parameters import parameters
+from hpc_launch.model.model_config import ModelConfig, parameters
 from hpc_launch.prepare.prepare import prepare_job, validate_job
 from tests.plan.conftest import folder
 from tests.plan.test_strategy_plan import GOOD, SITE

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hpc_launch.model.model_config import Experts, ModelConfig
-from hpc_launch.model.parameters import active_parameters, parameters
+from hpc_launch.model.model_config import Experts, ModelConfig, active_parameters, parameters
 
 _TINY = ModelConfig(layers=4, hidden=8, ffn=16, vocab=100, heads=2, query_groups=1, head_dim=4, gated=True, tied=True)
 _EXPERTS = Experts(count=4, per_token=1, ffn=2, shared_ffn=3, shared_gate=True, dense_layers=1, router_bias=True)

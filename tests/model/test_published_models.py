@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.model.parameters import active_parameters, parameters
+from hpc_launch.model.model_config import active_parameters, parameters
 from hpc_launch.model.read_model import known_model, known_names
 
 # Hugging Face shows the number of stored values of each repository beside its files (safetensors), where a tied output

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.model.parameters import parameters
+from hpc_launch.model.model_config import ModelConfig, parameters
 from hpc_launch.model.read_model import known_model, model_from_file
 
 LLAMA = {

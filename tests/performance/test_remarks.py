@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hpc_launch.performance.attempt_speed import attempt_remarks, gather, remarks
+from hpc_launch.performance.measured_pace import attempt_remarks, gather, remarks
 from hpc_launch.performance.run_samples import Gpu, LogFact, NodeSamples, RankSamples, RunFacts, first_lines
 from hpc_launch.runs.layout import RunFolder
 

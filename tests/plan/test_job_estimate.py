@@ -14,10 +14,9 @@ import pytest
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.performance.measured_pace import CheckpointInterval, Exposure, MeasuredPace
-from hpc_launch.plan.job_training import JobTraining
-from hpc_launch.prepare.job_plan import JobPlan, job_plan
+from hpc_launch.plan.job_estimate import JobTraining
+from hpc_launch.prepare.job_plan import JobPlan, job_layouts, job_plan
 from hpc_launch.prepare.prepare import check_job, validate_job
-from hpc_launch.prepare.scaled_pace import job_layouts
 from hpc_launch.schedulers.scheduler import Balance
 from hpc_launch.view.layout_table import layout_lines
 from hpc_launch.view.plan_text import plan_json, plan_lines

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpc_launch.preflight import bench
 from hpc_launch.preflight.bench import bytes_text, changes, rate, slow_parts, table
-from hpc_launch.runs.records.bench_record import BenchRecord, bench_folder, previous_bench, store_bench
+from hpc_launch.runs.records.node_records import BenchRecord, bench_folder, previous_bench, store_bench
 
 MIB = 1 << 20
 DAY = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, -1))

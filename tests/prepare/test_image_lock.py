@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.prepare.image_lock import lock_image
+from hpc_launch.prepare.container_images import lock_image
 from tests.busy import patience
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from hpc_launch.prepare.image_lock import lock_image
+from hpc_launch.prepare.container_images import lock_image
 with lock_image(Path(sys.argv[1]), lambda text: None):
     print("held", flush=True)
     time.sleep(60)

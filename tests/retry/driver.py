@@ -10,8 +10,7 @@ from pathlib import Path
 
 from hpc_launch.diagnose.diagnosis import Action
 from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
-from hpc_launch.diagnose.read_rules import shipped
-from hpc_launch.diagnose.rulebook import FailureRule, Rulebook
+from hpc_launch.diagnose.rulebook import FailureRule, Rulebook, shipped
 from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.runs.layout import AttemptFolder, RunFolder

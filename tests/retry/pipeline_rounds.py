@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import write_json
-from hpc_launch.prepare import submit_stage, submit_sweep
+from hpc_launch.prepare import submit_sweep
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
-from hpc_launch.retry.advance_pipeline import advance_pipeline
+from hpc_launch.retry.drive_sweep import advance_pipeline
 from hpc_launch.runs.groups import submit_array
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
 from hpc_launch.runs.groups.pipeline_status import pipeline_status
@@ -144,7 +145,7 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         return time.time() + later
 
     try:
-        for module in (submit_stage, submit_attempt, submit_array):
+        for module in (sys.modules[create_pipeline.__module__], submit_attempt, submit_array):
             vars(module)["checkpoint"] = checkpoint  # in this process only
         for function, more in ((submit_attempt.submit_next, {}), (submit_sweep.submit_points, {"clock": clock})):
             function.__kwdefaults__ = {**(function.__kwdefaults__ or {}), "lookup_s": 0.0, **more}

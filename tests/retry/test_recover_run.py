@@ -17,14 +17,14 @@ from hpc_launch.base.errors import Unreachable, UsageError
 from hpc_launch.job.retry import Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
+from hpc_launch.retry.decision import next_attempt
 from hpc_launch.retry.drivers import DriverOutcome, Drivers, shown
-from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED, abandon
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.attached_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new

@@ -18,7 +18,7 @@ from hpc_launch.job.hostlist import expand, names_or_text
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
-from hpc_launch.runs.records.process_identity import ProcessRecord, certainly_gone, process_fields, this_process
+from hpc_launch.runs.records.run_info import ProcessRecord, certainly_gone, process_fields, this_process
 from hpc_launch.runs.records.submission import Claim, ScriptRecord
 from hpc_launch.schedulers.scheduler import JobRecord
 

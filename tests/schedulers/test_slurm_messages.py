@@ -7,7 +7,7 @@ import pytest
 from hpc_launch.base.errors import SubmitRefused, SubmitUnknown
 from hpc_launch.schedulers.slurm.pending_reasons import advice, never
 from hpc_launch.schedulers.slurm.run_command import query_environment, submission_environment
-from hpc_launch.schedulers.slurm.sbatch_errors import classify
+from hpc_launch.schedulers.slurm.submitit_executor import classify
 
 FAILED = "sbatch: error: Batch job submission failed: "
 

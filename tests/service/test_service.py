@@ -11,7 +11,7 @@ from hpc_launch.runs.run_index import Index, user_index
 from hpc_launch.service.cancel import cancel
 from hpc_launch.service.check import check_file
 from hpc_launch.service.diagnose import diagnose_run
-from hpc_launch.service.follow import follow
+from hpc_launch.service.poll import follow
 from hpc_launch.service.resubmit import resubmit
 from hpc_launch.service.submit import Submitted, submit
 

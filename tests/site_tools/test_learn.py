@@ -14,12 +14,12 @@ from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.base.findings import Finding
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm import parse_cluster
-from hpc_launch.schedulers.slurm.query_cluster import Accounting, Survey
+from hpc_launch.schedulers.slurm.parse_cluster import Accounting, Survey
 from hpc_launch.site_tools.drift import compare
 from hpc_launch.site_tools.learn import choose_gpu_requests
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, draft
-from hpc_launch.site_tools.learning.hardware import names, parts, vendor
-from hpc_launch.site_tools.learning.login_node import LoginNode, inspect_login_node
+from hpc_launch.site_tools.learning.draft_queues import names, parts, vendor
+from hpc_launch.site_tools.learning.host_facts import LoginNode, inspect_login_node
 from hpc_launch.site_tools.learning.measured_facts import add_measurements
 from hpc_launch.site_tools.learning.probe_jobs import InternetMeasurement, ProbeResult, SmokeRecord
 from hpc_launch.sites.profile import SiteProfile
@@ -107,7 +107,7 @@ def test_kinds_of_nodes_in_one_partition_are_told_apart() -> None:
     assert [part.unclear for part in found] == [True, False, False]
     assert sorted(names(found).values()) == ["a100", "a100x4-64g-128", "h100"]
     # A firmware that keeps a little memory makes no kind of its own.
-    from hpc_launch.site_tools.learning.hardware import level_memory
+    from hpc_launch.site_tools.learning.draft_queues import level_memory
 
     assert len(parts(gpu, level_memory([one, replace(four, memory=64000)]))) == 1
 

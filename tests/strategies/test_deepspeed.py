@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place
-from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
+from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import LibraryKeys, parse_json
 from hpc_launch.plan.strategies.deepspeed_check import check
 from hpc_launch.plan.strategies.deepspeed_config import DeepSpeed, example, make

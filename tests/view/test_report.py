@@ -13,8 +13,7 @@ import pytest
 
 from hpc_launch.performance.run_times import RunTimes, run_times
 from hpc_launch.performance.time_account import CATEGORIES, Interval, TimeAccount
-from hpc_launch.report.charts import coarse, curves, ticks, time_label, time_ticks
-from hpc_launch.report.html_text import DARK, LIGHT
+from hpc_launch.report.charts import DARK, LIGHT, coarse, curves, ticks, time_label, time_ticks
 from hpc_launch.report.run_page import RunReport, run_page
 from hpc_launch.runs.layout import RunFolder
 from tests.view.samples import HOSTILE, NOW, attempt, status

@@ -9,7 +9,7 @@ from typing import Any
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
-from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
+from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import ConfigFile, Kind, LibraryKeys, check_kinds, check_names, kinds_of
 from hpc_launch.plan.strategies.deepspeed_config import example
 

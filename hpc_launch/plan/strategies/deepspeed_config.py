@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.strategy import Device
-from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
+from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, settle
 
 AUTO = "auto"
 

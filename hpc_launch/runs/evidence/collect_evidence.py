@@ -18,8 +18,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis
 from hpc_launch.diagnose.evidence import HEARTBEAT, AgentNote, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
-from hpc_launch.diagnose.read_rules import parse_rules, shipped
-from hpc_launch.diagnose.rulebook import Rulebook
+from hpc_launch.diagnose.rulebook import Rulebook, parse_rules, shipped
 from hpc_launch.diagnose.scan_log import LogScanner, scan
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.job.yaml_source import MAX_BYTES

@@ -21,8 +21,7 @@ from hpc_launch.agent.checkpoints import CheckpointFound
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
-from hpc_launch.runs.groups.checkpoint_runs import CheckpointRun, Training, checkpoint_runs
-from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, StageRecord
+from hpc_launch.runs.groups.pipeline_folder import CheckpointRun, PipelineFolder, StageRecord, Training, checkpoint_runs
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader

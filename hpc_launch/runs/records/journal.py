@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from hpc_launch.base.json_records import file_lines, line_record
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
-from hpc_launch.runs.records.process_identity import ProcessRecord, process_fields, this_process
+from hpc_launch.runs.records.run_info import ProcessRecord, process_fields, this_process
 
 Event = Literal[
     "run created", "attempt claimed", "intent", "submitted", "adopted", "voided", "state", "cancel asked",

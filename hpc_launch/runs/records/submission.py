@@ -16,7 +16,7 @@ from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.json_records import create_record, write_record
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.records.process_identity import ProcessRecord
+from hpc_launch.runs.records.run_info import ProcessRecord
 
 
 class Overrides(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,10 +19,9 @@ from msgspec import Struct
 
 from hpc_launch import __version__
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.files import write_atomic
+from hpc_launch.base.files import refuse_replaceable, write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.installed import ARCHIVE, HOOKS, PHASES, agent_archive
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.base.user_dirs import make_folder
@@ -30,8 +29,7 @@ from hpc_launch.job.shell_text import quote
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.runs.layout import FOLDER_MODE, GROUP_MODE, RUN_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.plan_record import PlanRecord
-from hpc_launch.runs.records.process_identity import process_fields, this_process
-from hpc_launch.runs.records.run_info import CodeInfo, RunInfo
+from hpc_launch.runs.records.run_info import CodeInfo, RunInfo, process_fields, this_process
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.script.parts import RUNTIME, runtime

@@ -6,6 +6,8 @@
 `check` prints a line of JSON for each host that cannot be reached from here, or that another run uses. The others print
 the state as one line of JSON, or nothing if there is none. On this host, the loss of the supervisor is noticed and ends
 the job.
+
+Who uses the hosts of a site without a scheduler, by the leases that lie on them.
 """
 
 from __future__ import annotations
@@ -15,18 +17,75 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from hpc_launch.base.errors import SubmitRefused, Unreachable
-from hpc_launch.base.installed import module_command
+from hpc_launch.base.installed import AGENT, module_command
 from hpc_launch.schedulers.local.local_jobs import LocalJob
 from hpc_launch.schedulers.local.local_scheduler import current_state, end_job, warn_job
-from hpc_launch.schedulers.ssh.leases import PROGRAM
-from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, exec_line, on_host
+from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, HostReply, ask_hosts, exec_line, on_host
+
+PROGRAM = AGENT / "lease.py"
+QUERY_S = 20.0
+_Text = Annotated[str, Meta(max_length=100)]
+
+
+class LeaseHolder(Struct, frozen=True):
+    """A run that uses a host, by its lease. `user` is the owner of the file; the rest is what that user wrote."""
+
+    user: _Text
+    run: _Text
+    job_id: _Text
+    since: Annotated[float, Meta(gt=0, lt=1e11)]
+    """Seconds since the epoch, by the clock of the host."""
+
+
+class HostLeases(Struct, frozen=True):
+    """The holders of a host, the first one first; or why they are unknown."""
+
+    holders: tuple[LeaseHolder, ...] = ()
+    fault: str | None = None
+
+    @property
+    def state(self) -> str:
+        """`used`, `free` or `unknown`."""
+        return "unknown" if self.fault is not None else "used" if self.holders else "free"
+
+
+def leases_of(hosts: Sequence[str], timeout_s: float = QUERY_S) -> dict[str, HostLeases]:
+    """The holders of each host, asked at the same time. A host that does not answer is not an error."""
+    return {host: _read(reply) for host, reply in ask_hosts(hosts, PROGRAM, ["--json"], timeout_s).items()}
+
+
+def _read(reply: HostReply) -> HostLeases:
+    if reply.fault is not None:
+        return HostLeases(fault=reply.fault)
+    try:
+        return HostLeases(msgspec.json.decode(reply.text, type=tuple[LeaseHolder, ...]))
+    except msgspec.MsgspecError as error:
+        return HostLeases(fault=f"unexpected answer: {error}")
+
+
+def holders_of(run: str, leases: Mapping[str, HostLeases]) -> dict[str, list[str]]:
+    """The hosts of a run by their state for it, in words."""
+    states: dict[str, list[str]] = {}
+    for host, found in leases.items():
+        if found.fault is not None:
+            words = f"lease unknown: {found.fault}"
+        elif any(one.run == run for one in found.holders):
+            words = "leased by this run"
+        elif found.holders:
+            words = f"in use by {found.holders[0].user}: run {found.holders[0].run}"
+        else:
+            words = "not leased"
+        states.setdefault(words, []).append(host)
+    return states
+
 
 _NAME = "hpc_launch.schedulers.ssh.on_first_host"
 _LONGEST = 500

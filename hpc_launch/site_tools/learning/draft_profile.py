@@ -8,10 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_launch.job.document import flow_yaml
-from hpc_launch.schedulers.slurm.query_cluster import Survey
-from hpc_launch.site_tools.learning.draft_queues import LearnedQueue, no_access_reason, queues
-from hpc_launch.site_tools.learning.hardware import Group, Hardware, Part, level_memory, names, parts, vendor
-from hpc_launch.site_tools.learning.login_node import LoginNode
+from hpc_launch.schedulers.slurm.parse_cluster import Survey
+from hpc_launch.site_tools.learning.draft_queues import (
+    Group,
+    Hardware,
+    LearnedQueue,
+    Part,
+    level_memory,
+    names,
+    no_access_reason,
+    parts,
+    queues,
+    vendor,
+)
+from hpc_launch.site_tools.learning.host_facts import LoginNode
 
 NotePath = tuple[str, ...]
 Notes = Mapping[NotePath, str]
