@@ -48,7 +48,7 @@ from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detect_profile import detect as detect_site_of
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.view.format_values import time_json
+from hpc_launch.view.time_text import time_json
 from tests.forked import hpc_launch_text
 from tests.view.samples import status
 

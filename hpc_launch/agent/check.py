@@ -3,17 +3,13 @@
     python3 -I agent.pyz check ATTEMPT_DIR NODE [EXPECTATION...]
 
 Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3` on
-every node. Each check is a process of its own with a time limit (check.py), so that a driver or a mount
+every node. Each check is a process of its own with a time limit, so that a driver or a mount
 that hangs cannot block the others. Each result goes at once to the node's file, which judge.py reads on the first node;
 where the attempt's folder is not shared, it is printed, and srun or ssh passes it on.
 
 check_host.py, check_gpus.py and check_intel.py hold the checks; the first describes
 their results.
 check_image.py describes how the software in an image is checked.
-
-Run each check of check.py in a process of its own, with a time limit.
-
-Standard library of Python 3.6 or later.
 """
 
 import argparse

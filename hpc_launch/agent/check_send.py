@@ -1,13 +1,12 @@
-"""What a node reports: lines of JSON in its file in the attempt's folder, and how it reaches the first node.
+"""What a node reports: lines of JSON in its file in the attempt's folder; and the port where it reaches the first node.
 
 The judge creates `agent/check/NODE.jsonl` for each node, so that a file server shows it at once. Without that file,
 where the run folder is not shared, the lines are printed: srun or ssh passes them on. Standard library of Python 3.6 or
 later.
 
-The port of the rendezvous during the node check: each node connects and sends some data, which shows its network.
-
-Nothing that arrives here is believed; the results of the nodes are in files. Other users can connect, too: there is a
-limit for the connections, and the oldest one makes room. Standard library of Python 3.6 or later.
+At the port of the rendezvous, each node connects and sends some data, which shows its network. Nothing that arrives
+there is believed; the results of the nodes are in files. Other users can connect, too: there is a limit for the
+connections, and the oldest one makes room.
 """
 
 import errno

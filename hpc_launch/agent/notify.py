@@ -6,17 +6,14 @@
     python3 -I agent.pyz notify test                     send the event on standard input; prints the results
 
 Self-contained: standard library of Python 3.6 or later, in the run's agent.pyz. Beside it lie
-notify_event.py (what is sent once), notify_job.py (what the job sees), notify.py
-and notify_send.py. The address of a webhook is in an environment variable that `notify:` names.
+notify_event.py (what is sent once), notify_job.py (what the job sees) and notify_send.py. The address of a webhook is
+in an environment variable that `notify:` names.
 
 Nothing here changes the outcome of a job or delays it: each message has LIMIT_S seconds in all.
 
-The text of a notification, and the request that each kind of webhook expects. For notify.py.
-
-Self-contained: standard library of Python 3.6 or later.
-
-Values come from logs, so they are hostile: control and invisible characters are removed, lengths are limited, and each
-format shows them as plain text, without mentions, links or markup.
+The text of a message, and the request that each kind of webhook expects, are here, too. Values come from logs, so they
+are hostile: control and invisible characters are removed, lengths are limited, and each format shows them as plain
+text, without mentions, links or markup.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""A Python environment: its files, the key that names its state, and what has to change where it moves.
+"""A Python environment to be copied to a node's disk: its files, the key that names its state, and what has to change.
 
 A copy of an environment works because Python finds its prefix from its own path (site.py, PEP 405). The first lines of
 console scripts and absolute paths in .pth files are rewritten. Everything else that holds the original's path still
 refers to the original, which exists.
 
-Private folders on a disk that others may write to, with locks and descriptions, and the room that is left there.
+The copies are in private folders on a disk that others may write to, with locks and descriptions.
 """
 
 import contextlib

@@ -1,11 +1,9 @@
-"""Detect a hang, dump the ranks' stacks and end the ranks. For watch.py.
+"""Detect a hang, dump the ranks' stacks and end the ranks; and look at the node's GPUs. For watch.py.
 
 Self-contained: standard library of Python 3.6 or later. Without py-spy, SIGABRT makes Python's faulthandler
 (PYTHONFAULTHANDLER=1) print all threads' stacks to the log before the process ends.
 
-The GPUs of a node: usage, NVLinks and faults, by nvidia-smi or the AMD driver. For watch.py.
-
-Self-contained: standard library of Python 3.6 or later.
+Usage, NVLinks and faults of GPUs are those that nvidia-smi or the AMD driver reports.
 """
 
 import argparse

@@ -1,14 +1,10 @@
-"""Memory, out-of-memory kills and network traffic of a node, by /proc and sysfs. For watch.py.
+"""A node's memory, out-of-memory kills and network traffic, by /proc and sysfs, and its heartbeat. For watch.py.
 
 Self-contained: standard library of Python 3.6 or later.
 
-The heartbeat of one node, for watch.py: a file that changes every few seconds while the node is well.
-
-A node that cannot write it, and that cannot reach the first node either, is cut off: another node takes its place. It
-ends its own ranks, so that they cannot write checkpoints when the network is back. A file server that stalls alone ends
-nothing: the first node still answers.
-
-Self-contained: standard library of Python 3.6 or later.
+The heartbeat is a file that changes every few seconds while the node is well. A node that cannot write it, and that
+cannot reach the first node either, is cut off: another node takes its place. It ends its own ranks, so that they cannot
+write checkpoints when the network is back. A file server that stalls alone ends nothing: the first node still answers.
 """
 
 import glob

@@ -69,7 +69,7 @@ def status_command(run: str | None, as_json: bool) -> None:
 
     account = run_times(status, time.time()).account
     if as_json:
-        from hpc_launch.view.format_values import time_json
+        from hpc_launch.view.time_text import time_json
 
         echo_json({**status.as_json(), **time_json(account)})
         return
@@ -149,7 +149,7 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
         click.echo("no run is in this state" if index.count() else nothing, err=True)
         return
     if goodput:
-        from hpc_launch.view.format_values import show_goodput
+        from hpc_launch.view.time_text import show_goodput
 
         show_goodput(shown, _accounts(shown))
     else:
@@ -182,7 +182,7 @@ def _as_json(statuses: Iterable[RunStatus | FinalStatus], *, goodput: bool) -> I
     for status in statuses:
         shown = status.as_json(now) if isinstance(status, FinalStatus) else status.as_json(attempts=False)
         if goodput:
-            from hpc_launch.view.format_values import time_json
+            from hpc_launch.view.time_text import time_json
 
             whole = status.status(now) if isinstance(status, FinalStatus) else status
             shown |= time_json(*_accounts([whole]))

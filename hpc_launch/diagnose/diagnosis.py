@@ -1,6 +1,6 @@
 """The results of recovery: evidence → Diagnosis → Verdict, each frozen.
 
-Possible root causes, and those that the scheduler and the watcher inside the job report.
+Candidates are possible root causes: here are those that the scheduler and the watcher inside the job report.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What a GPU and its links can do, as far as the time of a step depends on it.
-
-Time of a micro batch's computation on one GPU: one layer, and the output layer.
+"""What a GPU and its links can do, and how long a micro batch's computation takes on it: one layer, the output layer.
 
 Constants without a source of their own were fitted as those of `step_time`.
 """

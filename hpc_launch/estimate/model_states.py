@@ -1,11 +1,12 @@
-"""Memory of parameters, gradients and optimizer states on one GPU, by how the replicas share them.
+"""Memory of parameters, gradients, optimizer states and activations on one GPU.
+
+States, by how the replicas share them:
 
 Sources: ZeRO (arXiv 1910.02054, section 3.1); Megatron-LM d98e8a64, training/theoretical_memory_usage.py and
 core/optimizer/distrib_optimizer.py; DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py and stage3.py; PyTorch 2.13,
 distributed/fsdp (sharded parameters stay in 32 bits, and the optimizer works on them).
 
-What a layer keeps of one micro batch for its backward pass, and what it needs while it runs, in bytes on one GPU.
-
+Activations are what a layer keeps of one micro batch for its backward pass, and what it needs while it runs, in bytes.
 After Korthikanti et al. (arXiv 2205.05198, section 4), with what newer programs keep instead:
 - norms: input and output (TransformerEngine 2.11, pytorch/module/layernorm_linear.py keeps both);
 - attention: queries, keys, values, output, and per head and token one 32-bit sum (FlashAttention, arXiv 2205.14135);

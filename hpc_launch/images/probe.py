@@ -1,6 +1,6 @@
-"""Inspect an image by running `probe_script.py` with a Python inside it, started as the job will start it.
+"""Find Apptainer or Singularity on this machine, and inspect an image by running `probe_script.py` inside it.
 
-Find and run Apptainer or Singularity on this machine, and list what an unprivileged build lacks.
+The image is started as the job will start it.
 """
 
 from __future__ import annotations

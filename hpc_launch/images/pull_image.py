@@ -1,11 +1,9 @@
-"""`containers pull`: download an image once, and record and verify its digest.
+"""`containers pull` and `containers build`: download or build an image once, and record and verify its digest.
 
 Resuming: an http(s) download resumes at the last byte. A pull from a registry (`docker://`, `oras://`, `library://`)
 is Apptainer's: it caches complete layers of a `docker://` image, but restarts the layer in progress and the files of
 `oras://` and `library://` (apptainer 1.6, internal/pkg/client/{net,oras,library}/pull.go,
 internal/pkg/cache/entry.go `CleanTmp`).
-
-`containers build`: build an image from a recipe.
 """
 
 from __future__ import annotations

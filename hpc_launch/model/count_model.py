@@ -20,8 +20,8 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.installed import ask_library
 from hpc_launch.job.document import Document
+from hpc_launch.job.model import LARGEST_SIZE, MOST_LAYERS
 from hpc_launch.job.shell_text import visible
-from hpc_launch.job.strategy import LARGEST_SIZE, MOST_LAYERS
 from hpc_launch.model.model_config import Experts, ModelConfig, ModelParameters
 from hpc_launch.model.transformers_config import known_families
 

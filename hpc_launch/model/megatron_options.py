@@ -13,7 +13,7 @@ from typing import Any
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.job.document import Document, KeyPath
-from hpc_launch.job.strategy import MOST_LAYERS
+from hpc_launch.job.model import MOST_LAYERS
 from hpc_launch.layouts.parallel_layout import ModelShape
 from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, ValueReader
 

@@ -10,7 +10,7 @@ from heapq import merge
 from itertools import islice
 
 from hpc_launch.agent.checkpoints import newest_first
-from hpc_launch.performance.run_samples import StepCurve
+from hpc_launch.performance.step_curve import StepCurve
 from hpc_launch.performance.time_account import AttemptTimes, TimeAccount, time_account
 from hpc_launch.runs.checkpoint_files import rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder

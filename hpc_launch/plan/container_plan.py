@@ -1,6 +1,6 @@
-"""The container of a job: its runtime, image and bind mounts, and the steps inside it.
+"""The container of a job: its runtime, image and bind mounts, and the steps inside it; and the copies that a job makes.
 
-Copies that a job makes: of the software on the nodes' own disks, and of the run on hosts without shared folders.
+It copies software to the nodes' own disks, and the run to hosts without shared folders.
 """
 
 from __future__ import annotations

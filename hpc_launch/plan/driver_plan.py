@@ -10,8 +10,9 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.job_file import override_layer
+from hpc_launch.job.notify import Notify
 from hpc_launch.job.reader import check
-from hpc_launch.job.retry import FAILURE_CLASSES, Notify
+from hpc_launch.job.retry import FAILURE_CLASSES
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.environment import NAME, SCRIPT_VARIABLES
 from hpc_launch.plan.job_size import JobSize

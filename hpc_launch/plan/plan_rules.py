@@ -1,6 +1,6 @@
-"""Rules that a plan must meet before it is submitted: limits (plan_rules.py), accounts, and the rules of the site.
+"""Rules that a plan must meet before it is submitted: accounts, the rules of the site, and limits.
 
-Limits that a plan must keep: the hardware of the node class, and the nodes and time that a queue accepts.
+The limits are the hardware of the node class, and the nodes and time that a queue accepts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Continue a sweep: from outside its jobs, from the end of one of them, or from a queue where no scheduler has one.
+"""Continue a sweep or a pipeline: from outside its jobs, from the end of one, or from a queue of our own.
 
 `python -m hpc_launch.retry.drive_sweep SWEEP_FOLDER` is the queue of a sweep without a scheduler's: it starts its
 points, `limit` at a time. Nothing depends on it: `status` and `watch` start due points, too.
 
-Submit what is due of a pipeline, and drive its runs: what each driver does that sees one of them end.
+Each driver that sees a run of a pipeline end submits what is then due.
 """
 
 from __future__ import annotations

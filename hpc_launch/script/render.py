@@ -1,7 +1,4 @@
-"""Render the script from the plan and `slurm_templates/`. The same plan always gives the same bytes.
-
-Render the script of a job array, which starts the scripts of a sweep's points.
-"""
+"""Render the script from the plan and `slurm_templates/`. The same plan always gives the same bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Query runs, sweeps and pipelines, and do what is due: the verdict on an attempt that ended, the next attempt, the
 points that are left, the next stages.
-
-Follow runs to their end, and do what is due meanwhile.
 """
 
 from __future__ import annotations

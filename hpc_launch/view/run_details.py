@@ -20,7 +20,7 @@ from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.progress_reader import tail_lines
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view import format_values
-from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad, time_line
+from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad
 from hpc_launch.view.state_text import (
     elapsed,
     fraction,
@@ -33,6 +33,7 @@ from hpc_launch.view.state_text import (
     waiting_parts,
 )
 from hpc_launch.view.terminal import painted, tolerant
+from hpc_launch.view.time_text import time_line
 
 if TYPE_CHECKING:
     from hpc_launch.performance.time_account import TimeAccount

@@ -1,8 +1,6 @@
-"""Parse the output of scontrol and sacctmgr on the cluster: settings, partitions, nodes, QOS and accounts. Pure.
+"""Ask scontrol and sacctmgr for the cluster: settings, partitions, nodes, QOS and accounts; and parse what they print.
 
 Any key may be missing, because releases differ (tested with 22.05, 24.11 and 26.05).
-
-Survey a cluster for `sites learn`: settings, partitions, nodes and accounting.
 """
 
 from __future__ import annotations
