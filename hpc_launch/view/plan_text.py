@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpc_launch.estimate.gpu import KnownGpu
-from hpc_launch.estimate.memory import MemoryEstimate, reductions
+from hpc_launch.estimate.memory import MemoryEstimate
+from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.estimate.step_time import Walltime
 from hpc_launch.estimate.training_setup import stage_layers
 from hpc_launch.job.units import format_time

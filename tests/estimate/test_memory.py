@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hpc_launch.estimate.memory import buffers, memory, memory_by_stage, reductions
+from hpc_launch.estimate.memory import buffers, memory, memory_by_stage
+from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.estimate.model_states import kept, model_states
 from hpc_launch.estimate.training_setup import TrainingSetup, layers_in_flight, stages
 from hpc_launch.job.launcher import Parallel

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from hpc_launch.agent.checkpoints import CheckpointFound
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
@@ -341,11 +340,7 @@ def _value(pipeline: PipelineFolder, due: DueRun, found: Mapping[str, object], n
         raise UnknownValue(f"`${{{name}}}` is not known: {_why_none(run)}")
     if key == "step" and checkpoint.step is None:
         raise UnknownValue(f"`${{{name}}}` is not known: `checkpoint.pattern` of {stage} has no group for the step")
-    return _text(checkpoint, key)
-
-
-def _text(checkpoint: CheckpointFound, key: str) -> str:
-    return str(checkpoint.step) if key == "step" else str(checkpoint.path)
+    return str(checkpoint.step if key == "step" else checkpoint.path)
 
 
 def _why_none(run: RunFolder) -> str:
