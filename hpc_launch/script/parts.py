@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from hpc_launch.base.installed import shipped
-from hpc_launch.images.runtimes.wrap_command import wrap_command
+from hpc_launch.images.runtimes.wrap_command import CommandWrapper
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.launchers.descriptor import LauncherDescriptor
 
 MARKER = "# ===== Below: the same in every job ====="
 """The line between the job's own part and the static part."""
@@ -22,9 +22,9 @@ case $job_part in
 """
 
 
-def static_part(plan: LaunchPlan) -> str:
-    """The parts of one plan, in place of `runtime.sh`."""
-    return "".join(map(part, part_names(plan)))
+def static_part(names: Iterable[str]) -> str:
+    """The parts with these names, in place of `runtime.sh`."""
+    return "".join(map(part, names))
 
 
 @cache
@@ -46,9 +46,9 @@ def part(name: str) -> str:
     return (shipped("slurm_templates") / "parts" / f"{name}.sh").read_text("utf-8")
 
 
-def part_names(plan: LaunchPlan) -> tuple[str, ...]:
+def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: CommandWrapper) -> tuple[str, ...]:
     """The parts of a plan's script, in their order."""
-    return tuple(_part_names(plan))
+    return tuple(_part_names(plan, launcher, container))
 
 
 def checks_programs(plan: LaunchPlan) -> bool:
@@ -56,7 +56,7 @@ def checks_programs(plan: LaunchPlan) -> bool:
     return plan.scheduler != "local" and plan.nodes > 1 and plan.container is None and plan.step.kind != "once"
 
 
-def _part_names(plan: LaunchPlan) -> Iterator[str]:
+def _part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: CommandWrapper) -> Iterator[str]:
     slurm = plan.scheduler == "slurm"
     yield from ("messages", f"job_{plan.scheduler}", "in_place", "attempt")
     yield from ("requeue", "continue_here") if slurm else ()
@@ -70,10 +70,10 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("programs",) if checks_programs(plan) else ()
     yield from ("secrets",) if plan.secrets else ()
     yield from ("notify_start",) if plan.notify is not None else ()
-    yield from ("image_variables",) if plan.container is not None and wrap_command(plan.container).exports else ()
+    yield from ("image_variables",) if container.exports else ()
     yield from ("strategy",) if plan.strategy is not None and plan.strategy.file else ()
     yield from _rendezvous(plan)
-    yield from _within(plan)
+    yield from _within(plan, launcher)
     if plan.node_check is not None:
         yield from ("node_check_image",) if plan.node_check.inside else ()
         yield from ("hand_over",) if _checks_without_srun(plan) else ()
@@ -84,11 +84,11 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("watch",) if plan.watch is not None else ()
     followed = plan.continuation.checkpoint is not None and plan.continuation.checkpoint.followed
     yield from ("follow_checkpoints",) if followed and plan.scheduler != "ssh" else ()
-    yield from _on_nodes(plan)
+    yield from _on_nodes(plan, launcher)
     yield from (f"prepare_{plan.scheduler}",) if plan.around.on_nodes else ()
     yield from _staging(plan)
     yield from ("copies",) if plan.copies is not None and plan.node_check is None else ()
-    yield from _step(plan)
+    yield from _step(plan, launcher)
     yield from ("unstage",) if plan.stage is not None and not plan.stage.unsupported else ()
     yield from ("end_successor",) if plan.recovery.successor else ()
     yield "exit"
@@ -108,20 +108,19 @@ def _rendezvous(plan: LaunchPlan) -> Iterator[str]:
     yield "rendezvous"
 
 
-def _within(plan: LaunchPlan) -> tuple[str, ...]:
-    ranks = plan.around.rank_variables and descriptor(plan.launcher).rank_variables == "within"
+def _within(plan: LaunchPlan, launcher: LauncherDescriptor) -> tuple[str, ...]:
+    ranks = plan.around.rank_variables and launcher.rank_variables == "within"
     return ("within",) if plan.around.inside or ranks else ()
 
 
-def _on_nodes(plan: LaunchPlan) -> Iterator[str]:
-    mine, ranks = descriptor(plan.launcher), plan.around.rank_variables
-    if ranks and mine.rank_variables == "each_rank":
+def _on_nodes(plan: LaunchPlan, launcher: LauncherDescriptor) -> Iterator[str]:
+    if plan.around.rank_variables and launcher.rank_variables == "each_rank":
         yield "each_rank"
-    if mine.reads_hostfile:
+    if launcher.reads_hostfile:
         yield "hostfile_slots" if plan.hosts else "hostfile"
     if plan.elastic:
         yield "await_child"
-    yield from mine.parts
+    yield from launcher.parts
 
 
 def _staging(plan: LaunchPlan) -> tuple[str, ...]:
@@ -132,7 +131,7 @@ def _staging(plan: LaunchPlan) -> tuple[str, ...]:
     return "stage_slurm" if plan.scheduler == "slurm" else "stage_local", "stage"
 
 
-def _step(plan: LaunchPlan) -> tuple[str, ...]:
+def _step(plan: LaunchPlan, launcher: LauncherDescriptor) -> tuple[str, ...]:
     handed = () if _checks_without_srun(plan) else ("hand_over",)
     held = _held(plan)
     match plan.step.kind:
@@ -145,7 +144,7 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
         case "once":
             return *(("hand_back",) if _checks_without_srun(plan) else ()), *held, "step_once"
         case "ssh":
-            slots = ("end_together", "each_slot") if descriptor(plan.launcher).logs_by_rank else ()
+            slots = ("end_together", "each_slot") if launcher.logs_by_rank else ()
             return *handed, *held, "await_notes", "run_noted", *slots, "step_ssh"
         case "pdsh":
             return *handed, *held, "await_notes", "step_pdsh"

@@ -12,7 +12,7 @@ from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.job.shell_text import Text, Var, quote
 from hpc_launch.plan.environment import GLOO_INTERFACES, NCCL_INTERFACES
 from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan
-from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
 from hpc_launch.script.parts import MARKER, checks_programs, part_names, runtime_digest, static_part
 from hpc_launch.script.template_environment import template_environment
 
@@ -57,14 +57,14 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
 
     An undefined name in a template is an error, never empty text (StrictUndefined).
     """
-    container = wrap_command(plan.container)
+    launcher, container = descriptor(plan.launcher), wrap_command(plan.container)
     stage = _stage_values(plan)
     original = plan
     if stage.original and plan.container is None:
         plan = replace(plan, python=(Var(stage.name),))
     elif stage.original:
         container = replace(container, before=tuple(_with_copy(line, stage) for line in container.before))
-    step, mine = _step_values(plan), descriptor(plan.launcher)
+    step, parts = _step_values(plan, launcher), part_names(plan, launcher, container)
     late = plan.continuation.resume_names
     job = (
         template_environment()
@@ -79,12 +79,12 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             node_rank=step.node_rank,
             node_address=step.node_address,
             marker=MARKER,
-            parts=_wrapped_lines(() if standalone else part_names(plan)),
+            parts=_wrapped_lines(() if standalone else parts),
             digest=runtime_digest(),
-            each_process=mine.logs_by_rank,
+            each_process=launcher.logs_by_rank,
             has_start=plan.step.kind not in ("local", "once", "ssh"),
-            local_hosts=" ".join(mine.local_hosts(plan.nodes)) if mine.local_hosts else "",
-            numbers=_wrapped_lines(_numbers(original, step)),
+            local_hosts=" ".join(launcher.local_hosts(plan.nodes)) if launcher.local_hosts else "",
+            numbers=_wrapped_lines(_numbers(original, step, launcher)),
             stage=stage,
             image_variables=_wrapped_lines([name for name in container.exports if name not in late]),
             resume_exports=[name for name in container.exports if name in late],
@@ -92,13 +92,13 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             tasks_per_node=step.tasks_per_node,
             local_gpus=_local_gpus(plan),
             container=container,
-            inside_ranks=plan.around.rank_variables if mine.rank_variables == "within" else (),
-            each_rank=plan.around.rank_variables if mine.rank_variables == "each_rank" else (),
-            into_container=_prefix(_before(plan, container)),
-            into_image=_prefix(_into_image(plan, container)),
+            inside_ranks=plan.around.rank_variables if launcher.rank_variables == "within" else (),
+            each_rank=plan.around.rank_variables if launcher.rank_variables == "each_rank" else (),
+            into_container=_prefix(_before(plan, launcher, container)),
+            into_image=_prefix(_into_image(plan, launcher, container)),
         )
     )
-    return job + (static_part(plan) if standalone else "")
+    return job + (static_part(parts) if standalone else "")
 
 
 def _stage_values(plan: LaunchPlan) -> StageValues:
@@ -126,17 +126,17 @@ def _prefix(lines: Iterable[str]) -> str:
     return "".join(f"{words} \\\n        " for words in lines)
 
 
-def _before(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
+def _before(plan: LaunchPlan, launcher: LauncherDescriptor, container: CommandWrapper) -> list[str]:
     """The commands that precede the launcher on a node, one per line."""
     guard = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh"'] if plan.continuation.guarded else []
     watch = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh"'] if plan.watch is not None else []
-    return [*guard, *watch, *_into_image(plan, container)]
+    return [*guard, *watch, *_into_image(plan, launcher, container)]
 
 
-def _into_image(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
+def _into_image(plan: LaunchPlan, launcher: LauncherDescriptor, container: CommandWrapper) -> list[str]:
     """Those of them that start a command in the image, as the site sets it up."""
     image = [" ".join(map(quote, line)) for line in container.before]
-    ranks = descriptor(plan.launcher).rank_variables == "within" and plan.around.rank_variables
+    ranks = launcher.rank_variables == "within" and plan.around.rank_variables
     within = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/within.sh"'] if plan.around.inside or ranks else []
     return [*image, *([_HOOKS] if plan.container is not None else []), *within]
 
@@ -157,17 +157,17 @@ _GPU_VARIABLES = (
 """Set per node, unless the job sets them."""
 
 
-def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
+def _numbers(plan: LaunchPlan, step: StepValues, launcher: LauncherDescriptor) -> Iterator[str]:
     """Assignments that the static part reads, as words of a line."""
     yield f"job_nodes={plan.nodes}"
     if plan.chooses_nodes:
         yield f"job_spares={plan.spares}"
     if plan.elastic:
         yield f"job_fewest_nodes={plan.fewest_nodes}"
-    if descriptor(plan.launcher).reads_hostfile and not plan.hosts:
+    if launcher.reads_hostfile and not plan.hosts:
         yield f"job_processes_per_node={plan.processes_per_node}"
     if checks_programs(plan):
-        yield f"job_programs=({' '.join(map(quote, _programs(plan)))})"
+        yield f"job_programs=({' '.join(map(quote, _programs(plan, launcher)))})"
     if plan.step.kind == "srun" and (cpus := _cpus_per_task(plan, step)):
         yield f"job_cpus_per_task={cpus}"
     if plan.time_limit_s:
@@ -192,22 +192,22 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
             yield f"job_check_gpus={plan.node_check.gpus_per_task}"
         elif plan.uneven and plan.gpus_per_node:
             yield _array("job_check_gpus", [host.slots for host in plan.hosts])
-    yield from _host_arrays(plan)
+    yield from _host_arrays(plan, launcher)
     if plan.copies is not None:
         yield from _copies(plan.copies)
     if plan.step.kind in _BY_EXIT_FILES:
         yield f"job_step={plan.step.kind}"
-        if plan.step.kind == "pdsh" or (plan.step.kind == "ssh" and descriptor(plan.launcher).logs_by_rank):
+        if plan.step.kind == "pdsh" or (plan.step.kind == "ssh" and launcher.logs_by_rank):
             yield f"job_processes={plan.world_size}"
         if plan.step.kind in ("ibrun", "mpirun"):
             yield f"job_tasks_per_node={step.tasks_per_node}"
-            yield "job_each_process=" + ("yes" if descriptor(plan.launcher).logs_by_rank else "''")
+            yield "job_each_process=" + ("yes" if launcher.logs_by_rank else "''")
         names = {variable.name for variable in plan.variables}
         if own := [name for name in _GPU_VARIABLES if name in names]:
             yield f"job_gpu_variables={','.join(own)}"
 
 
-def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
+def _host_arrays(plan: LaunchPlan, launcher: LauncherDescriptor) -> Iterator[str]:
     """Arrays with a value for each host: those that the job needs."""
     if not plan.hosts:
         return
@@ -219,7 +219,6 @@ def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
         yield _array("job_spare_hosts", [host.name for host in plan.spare_hosts])
     if plan.rendezvous == "c10d" or (plan.node_check is not None and plan.nodes > 1):
         yield _array("job_addresses", [host.address for host in plan.hosts])
-    launcher = descriptor(plan.launcher)
     if plan.uneven or launcher.reads_hostfile or launcher.logs_by_rank:
         slots = [host.slots for host in plan.hosts]
         yield _array("job_slots", slots)
@@ -253,13 +252,13 @@ def _shape(plan: LaunchPlan) -> str:
     return f"x {count} process{'es' if count > 1 else ''}"
 
 
-def _programs(plan: LaunchPlan) -> list[Text]:
+def _programs(plan: LaunchPlan, launcher: LauncherDescriptor) -> list[Text]:
     """What each node starts. A command in a Python environment may start its interpreter only later."""
     if plan.program.kind != "command":
         return [plan.python]
-    launcher = [] if descriptor(plan.launcher).logs_by_rank else [plan.python]
+    starter = [] if launcher.logs_by_rank else [plan.python]
     in_environment = any(step.kind in ("venv", "conda") for step in plan.prelude)
-    return [*launcher, plan.program.words[0], *([("python",)] if in_environment else [])]
+    return [*starter, plan.program.words[0], *([("python",)] if in_environment else [])]
 
 
 def _cpus_per_task(plan: LaunchPlan, step: StepValues) -> int | None:
@@ -277,10 +276,10 @@ def _wrapped_lines(words: Iterable[str]) -> list[str]:
     return lines
 
 
-def _step_values(plan: LaunchPlan) -> StepValues:
+def _step_values(plan: LaunchPlan, launcher: LauncherDescriptor) -> StepValues:
     """The values of the plan's step."""
     kind = plan.step.kind
-    tasks = descriptor(plan.launcher).tasks_per_node(plan.processes_per_node)
+    tasks = launcher.tasks_per_node(plan.processes_per_node)
     needs_address = plan.rendezvous == "c10d" and kind != "local"
     return StepValues(
         tasks_per_node=tasks,

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.installed import shipped
+from hpc_launch.images.runtimes.wrap_command import wrap_command
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.script.parts import MARKER, part, part_names
 from hpc_launch.script.render import render
@@ -99,7 +101,10 @@ def test_the_page_has_the_lines_of_each_part(example: PreparedJob, request: pyte
     rows += [(title, text.count("\n")) for title, text in zip(pieces[1::2], pieces[2::2], strict=True)]
     rows.append(("**The job's own part**", own.count("\n")))
     rows.append(("Start of `runtime.sh`", below.count("\n")))
-    rows += [(f"`{name}.sh`", part(name).count("\n")) for name in part_names(example.plan)]
+    rows += [
+        (f"`{name}.sh`", part(name).count("\n"))
+        for name in part_names(example.plan, descriptor(example.plan.launcher), wrap_command(example.plan.container))
+    ]
     rows.append(("**The static part**", static.count("\n")))
     path = HERE.parents[1] / "docs" / "how-a-run-works.md"
     page = path.read_text("utf-8")
