@@ -82,7 +82,7 @@ def test_a_run_that_goes_on_and_is_cancelled_then(home: Home) -> None:
     assert live["training"] > 1
     home.call("cancel", run.name)
     spent = checked(home, run, began)
-    assert spent["training"] >= 0.5
+    assert spent["training"] > 0
     assert "detecting" not in spent
 
 
