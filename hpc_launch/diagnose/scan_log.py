@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from hpc_launch.diagnose.evidence import LogScan
+from hpc_launch.diagnose.line_kind import shows_progress
+from hpc_launch.diagnose.log_line import plain
 from hpc_launch.diagnose.regex_literals import smallest
 from hpc_launch.diagnose.rulebook import Rulebook, Search, word_search
 from hpc_launch.diagnose.scan_line import LineScanner, MatchBudget
@@ -107,8 +109,8 @@ class LogScanner:
         if self._found_search is None:
             forms = (word.encode().translate(None, _DIGITS).decode() for word in (*self._rules.words, *_LANDMARKS))
             self._found_search = (word_search(smallest(forms)),)
-            # glibc returns less memory to the system after a large block was freed (mallopt(3), M_MMAP_THRESHOLD): what
-            # each block of the log needs is not mapped anew.
+            # Once a large block was freed, glibc keeps more of what is freed later (mallopt(3), M_MMAP_THRESHOLD): the
+            # kernel does not have to map the memory of each block of the log again.
             bytes(_BLOCK << 4)
         return self._found_search[0]
 
@@ -125,8 +127,10 @@ class LogScanner:
             return
         forms = data.translate(None, _DIGITS).split(b"\n")[:-1]
         suspects = self._suspects(search, forms)
-        lines = data.split(b"\n") if suspects else data.rsplit(b"\n", _SAMPLE + 1)
-        skipped, samples, at = len(forms) + 1 - len(lines), len(forms) - _SAMPLE, 0
+        busy = self._scanner.busy(first + 1)
+        lines = data.split(b"\n") if suspects or busy else data.rsplit(b"\n", _SAMPLE + 1)
+        skipped, samples = len(forms) + 1 - len(lines), len(forms) - _SAMPLE
+        at = self._read(lines, 0, first) if busy else 0
         for number in [number for number, form in enumerate(forms) if form in suspects] if suspects else ():
             form = forms[number]
             if at <= number < samples and suspects[form] > 0 and form not in self._dull:
@@ -135,8 +139,9 @@ class LogScanner:
                 at = self._read(lines, number, first)
                 self._remember(form, matched=self._scanner.found > found)
         for number in range(max(at, samples, 0), len(forms)):
-            if self._unmatched.get(forms[number], 0) < _DULL:
-                self._take(lines[number - skipped], first + number + 1)
+            line = lines[number - skipped]
+            if self._unmatched.get(forms[number], 0) < _DULL or shows_progress(text := plain(line), text.lower()):
+                self._take(line, first + number + 1)
         self._line = first + len(forms)
 
     def _suspects(self, search: Search, forms: list[bytes]) -> dict[bytes, int]:

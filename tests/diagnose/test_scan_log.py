@@ -250,6 +250,26 @@ def test_a_log_of_ever_new_sets_of_error_words_takes_limited_work(begins: str) -
     assert {1, 300} <= {hit.line for hit in found.hits if hit.rule == "cuda-oom"}
 
 
+@pytest.mark.parametrize("before", range(1, 4))
+def test_a_traceback_across_two_blocks_of_a_large_log_is_read(before: int) -> None:
+    """So many of its lines end the first block."""
+    trace = [
+        "Traceback (most recent call last):\n", '  File "train.py", line 3, in f\n', "    x()\n",
+        "Oddity: qqq\n",
+    ]  # fmt: skip
+    filler, size = "all is well here\n", (1 << 20) - sum(map(len, trace[:before]))
+    count = size // len(filler) - 1
+    text = filler * count + "." * (size - count * len(filler) - 1) + "\n" + "".join(trace) + filler * 200_000
+    assert [hit.line for hit in scan(BOOK, "x", [text.encode()]).hits] == [count + 5]
+
+
+def test_progress_in_lines_with_a_word_of_a_rule_is_seen_throughout() -> None:
+    steps = "".join(f"step {number}/90000 loss 2.5 error 0.1\n" for number in range(90_000))
+    found = scanned(steps + "all is well here\n" * 100_000)
+    assert found.last_step is not None
+    assert found.last_step > 50_000
+
+
 def test_a_log_of_tracebacks_takes_limited_work() -> None:
     scanner = LogScanner(BOOK, "x", budget=MatchBudget(1_000_000))
     scanner.feed(b"Traceback (most recent call last):\n" * 20_000 + f"{OOM}\n".encode())
