@@ -10,10 +10,11 @@ import pytest
 
 from hpc_launch.prepare.submit_sweep import submit_points
 from hpc_launch.retry.drive_sweep import submit_next_points
-from hpc_launch.runs.groups.submit_array import chunks
+from hpc_launch.runs.groups.submit_array import chunks, settle_arrays
 from hpc_launch.runs.groups.sweep_folder import note_ended, one_submitter
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.schedulers.scheduler import ArrayRoom
+from hpc_launch.script.parts import RUNTIME, runtime
 from tests.runs.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
 from tests.slurm.user import PROFILES
 
@@ -127,6 +128,29 @@ def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
     submit_points(sweep, scheduler)
     jobs = [Reader().read(attempt).job for run in sweep.runs() for attempt in run.attempts()]
     assert [job.cluster for job in jobs if job is not None] == ["here"] * 3
+
+
+@pytest.mark.usefixtures("_environment")
+def test_an_array_without_a_record_is_found_with_its_cluster(tmp_path: Path) -> None:
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 3)
+    submit_points(sweep, scheduler)
+    (array,) = sweep.arrays()
+    array.job.unlink()  # as if its driver had been killed after sbatch
+    settle_arrays(sweep, scheduler)
+    jobs = [Reader().read(attempt).job for run in sweep.runs() for attempt in run.attempts()]
+    assert [(job.job_id, job.cluster) for job in jobs if job is not None] == [
+        (f"{scheduler.jobs()[0]}_{task}", "here") for task in range(3)
+    ]
+
+
+@pytest.mark.usefixtures("_environment")
+def test_points_of_a_sweep_of_an_older_release_get_the_programs_of_this_one(tmp_path: Path) -> None:
+    """Their scripts check the digest of runtime.sh."""
+    sweep = begin_sweep(tmp_path, 3)
+    (sweep.run.hooks / RUNTIME).write_text("of an older release")
+    submit_points(sweep, FullQueue(tmp_path / "scheduler"))
+    assert (sweep.run.hooks / RUNTIME).read_text() == runtime()
 
 
 @pytest.mark.usefixtures("_environment")

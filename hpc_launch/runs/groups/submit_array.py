@@ -38,7 +38,7 @@ from hpc_launch.runs.records.submission import (
 )
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import reconcile
-from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing, write_attempt
+from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing, write_attempt, write_programs
 from hpc_launch.runs.submitting.submit_attempt import (
     LOOKUP_S,
     AttemptTask,
@@ -214,6 +214,7 @@ def submit_array(
         array, intent = _claim(sweep, first.name, options)
         name = intent.job_name or ""
         checkpoint("array claimed")
+        write_programs(sweep.run)
         with synced_together():
             tasks = _write_points(sweep, chunk, points, array, intent, follows)
         checkpoint("points")

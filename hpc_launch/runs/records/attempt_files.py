@@ -227,13 +227,11 @@ class Reader:
         array = array_folder(attempt, intent) if intent is not None else None
         if array is None or intent is None:
             return None
-        if array.path not in self._arrays:
-            job = read_record(array.job, SubmittedJob)
-            if job is None or job.job_id is None:
-                return None
-            self._arrays[array.path] = job
-        job = self._arrays[array.path]
-        return replace(job, job_id=intent.job_of(job.job_id or ""))
+        job = self._arrays.get(array.path) or read_record(array.job, SubmittedJob)
+        if job is None or job.job_id is None:
+            return None
+        self._arrays[array.path] = job  # it is written once
+        return replace(job, job_id=intent.job_of(job.job_id))
 
     def _changed(self, entry: os.DirEntry[str] | None, read: Callable[[], R | None]) -> R | None:
         """The content of a file, read again if it changed."""

@@ -66,9 +66,9 @@ def array_of(job_id: str) -> str:
 
 def array_folder(attempt: AttemptFolder, intent: Intent) -> AttemptFolder | None:
     """The folder of the job array that is to run a point's attempt: its number ends the job's name."""
-    sweep = attempt.run.sweep
+    sweep = attempt.run.sweep if intent.task is not None else None
     number = (intent.job_name or "").rpartition(".")[2]
-    if sweep is None or intent.task is None or not number.isdecimal():
+    if sweep is None or not number.isdecimal():
         return None
     return AttemptFolder(sweep.arrays / f"{int(number):03d}")
 

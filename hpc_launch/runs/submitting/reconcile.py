@@ -65,7 +65,8 @@ def reconcile(
         except SchedulerError as error:
             return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler does not answer: {error}")
         if jobs:
-            return SubmissionOutcome("job", adopt(attempt, files.intent.job_of(pick(jobs).job_id), since, journal))
+            job_id = files.intent.job_of(pick(jobs).job_id)
+            return SubmissionOutcome("job", adopt(attempt, job_id, since, journal, scheduler.cluster()))
     late = age >= GRACE_S
     over = owner is not None and (
         (certainly_gone(owner) and (late or files.intent is None)) or (late and _job_over(owner, scheduler))
@@ -117,11 +118,11 @@ def look_up(
         pause = min(pause * 2, 5.0)
 
 
-def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal) -> str:
+def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal, cluster: str | None = None) -> str:
     """Record the job that was found. Returns the attempt's job, which another process may have recorded first."""
     with suppress(OSError):
         # On a full disk the next driver finds the job in the same way.
-        if write_job(attempt, job_id, submitted):
+        if write_job(attempt, job_id, submitted, cluster):
             journal.note("adopted", attempt=attempt.number, job_id=job_id)
     return Reader().read(attempt).job_id or job_id
 

@@ -91,7 +91,7 @@ def send_job(task: AttemptTask, submission: Submission) -> str:
         except SubmitUnknown as error:
             found = _look_up(task, submission.job_name, error)
             if found is not None:
-                return adopt(attempt, found, time.time(), task.journal)
+                return adopt(attempt, found, time.time(), task.journal, task.scheduler.cluster())
             if task.wait is None or not isinstance(error, NoContact) or submissions == MOST_SUBMISSIONS:
                 raise SubmitUnknown(
                     f"the scheduler gave no clear answer, so the job of {run.name} may or may not have been submitted: "
