@@ -48,7 +48,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.runs.records.run_info import changeable_by_others, refuse_foreign
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.attached_run import cancel_run
+from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import create_run, new_folder
 from hpc_launch.schedulers.local import processes

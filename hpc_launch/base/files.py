@@ -1,7 +1,4 @@
-"""Atomic file writes, also on NFS, Lustre and GPFS, and bounded reads.
-
-Whether the folders that lead to a path keep it in its place, or let another user put something else there.
-"""
+"""Atomic file writes, also on NFS, Lustre and GPFS, bounded reads, and who can change or replace what is at a path."""
 
 from __future__ import annotations
 

@@ -75,12 +75,13 @@ def file_lines(path: Path, *, longest: int = LONGEST, links: bool = True) -> Ite
 
 def record_text(record: Struct, *, indent: int | None = 2) -> str:
     """A record as JSON. Shell scripts search it for `"key": value`, with one space."""
-    # msgspec is ten times as fast. It writes other letters than ASCII as they are, and refuses file names that are not
-    # UTF-8.
-    with suppress(UnicodeEncodeError):
-        data = msgspec.json.encode(record, enc_hook=str)
-        if indent is not None and data.isascii():
-            return msgspec.json.format(data, indent=indent).decode() + "\n"
+    if indent is not None:
+        # msgspec is ten times as fast. It writes other letters than ASCII as they are, and refuses file names that are
+        # not UTF-8.
+        with suppress(UnicodeEncodeError):
+            data = msgspec.json.encode(record, enc_hook=str)
+            if data.isascii():
+                return msgspec.json.format(data, indent=indent).decode() + "\n"
     return json.dumps(to_builtins(record, enc_hook=str), indent=indent) + "\n"
 
 

@@ -18,7 +18,7 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.status.wait_for_end import poll_until
-from hpc_launch.runs.submitting.attached_run import cancel_run
+from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
 

@@ -79,13 +79,13 @@ def _host_names() -> tuple[str, ...]:
 
 
 def _has_slurm() -> bool:
-    from hpc_launch.schedulers.slurm.parse_cluster import is_here
+    from hpc_launch.schedulers.slurm.query_cluster import is_here
 
     return is_here()
 
 
 def _cluster() -> str | None:
-    from hpc_launch.schedulers.slurm.parse_cluster import cluster_name, is_here
+    from hpc_launch.schedulers.slurm.query_cluster import cluster_name, is_here
 
     return cluster_name() if is_here() else None
 

@@ -37,7 +37,7 @@ from hpc_launch.runs.groups.pipeline_status import DueRun, StageRefusal, Unknown
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.attached_run import cancel_run
+from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import checkpoint, create_run, new_folder, refusing, write_info
 from hpc_launch.runs.submitting.submit_attempt import submit_next

@@ -45,7 +45,7 @@ from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitte
 from hpc_launch.runs.records.verdict_record import keep_verdict
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker, script_ended
-from hpc_launch.runs.submitting.attached_run import carry_out
+from hpc_launch.runs.submitting.cancel_run import carry_out
 from hpc_launch.runs.submitting.run_store import checkpoint
 from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler

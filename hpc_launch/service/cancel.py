@@ -12,7 +12,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, Reader
 from hpc_launch.runs.records.run_info import refuse_other_users_run
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.attached_run import cancel_run
+from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.poll import poll_pipeline, poll_runs
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Place
 from hpc_launch.job.units import format_memory, format_time, parse_time
-from hpc_launch.schedulers.slurm.parse_cluster import Partition, Survey, survey
+from hpc_launch.schedulers.slurm.query_cluster import Partition, Survey, survey
 from hpc_launch.site_tools.learn import user_groups
 from hpc_launch.site_tools.learning.draft_queues import (
     Part,

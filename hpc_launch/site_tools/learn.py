@@ -27,7 +27,7 @@ from hpc_launch.job.hostlist import SlotHost, read_hostfile
 from hpc_launch.job.units import parse_time
 from hpc_launch.prepare.prepare import prepare_job, this_machine
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
-from hpc_launch.schedulers.slurm.parse_cluster import Survey, survey
+from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
 from hpc_launch.schedulers.ssh.ssh_command import HostReply, ask_hosts
 from hpc_launch.site_tools.learning.draft_hosts import draft_hosts
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, can_do, draft, profile_name

@@ -24,7 +24,7 @@ from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED, abandon
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.runs.submitting.attached_run import cancel_run
+from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new

@@ -20,7 +20,7 @@ from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.submitting import successor_job
-from hpc_launch.runs.submitting.attached_run import cancel_run
+from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next

@@ -8,7 +8,7 @@ import pytest
 
 from hpc_launch.base.errors import SubmitUnknown, Unreachable
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.runs.submitting.attached_run import cancel_run, carry_out
+from hpc_launch.runs.submitting.cancel_run import cancel_run, carry_out
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from tests.runs.fake import FakeScheduler
 from tests.runs.samples import only_run, prepared, status_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.schedulers.slurm.parse_cluster import leaf_switches
+from hpc_launch.schedulers.slurm.query_cluster import leaf_switches
 
 TREE = """\
 SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[2,4]

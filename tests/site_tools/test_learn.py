@@ -13,8 +13,8 @@ from msgspec import convert, structs
 from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.base.findings import Finding
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
-from hpc_launch.schedulers.slurm import parse_cluster
-from hpc_launch.schedulers.slurm.parse_cluster import Accounting, Survey
+from hpc_launch.schedulers.slurm import query_cluster
+from hpc_launch.schedulers.slurm.query_cluster import Accounting, Survey
 from hpc_launch.site_tools.drift import compare
 from hpc_launch.site_tools.learn import choose_gpu_requests
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, draft
@@ -34,9 +34,9 @@ ALICE = LearnContext("alice", frozenset({"alice"}), "login1.example.org", "2026-
 def captured(version: str) -> Survey:
     text = (CAPTURED / f"survey-{version}.txt").read_text(encoding="utf-8")
     config, partition, node, qos, mine, default = re.split(r"^==> .* <==\n", text, flags=re.MULTILINE)[1:]
-    accounting = Accounting(tuple(parse_cluster.associations(mine)), default.strip(), tuple(parse_cluster.qos(qos)))
-    partitions, nodes = tuple(parse_cluster.partitions(partition)), tuple(parse_cluster.nodes(node))
-    return Survey(parse_cluster.settings(config), partitions, nodes, accounting, ())
+    accounting = Accounting(tuple(query_cluster.associations(mine)), default.strip(), tuple(query_cluster.qos(qos)))
+    partitions, nodes = tuple(query_cluster.partitions(partition)), tuple(query_cluster.nodes(node))
+    return Survey(query_cluster.settings(config), partitions, nodes, accounting, ())
 
 
 def profile(made: ProfileDraft, folder: Path) -> SiteProfile:
@@ -97,7 +97,7 @@ def test_kinds_of_nodes_in_one_partition_are_told_apart() -> None:
     survey = captured("24.11")
     gpu = next(one for one in survey.partitions if one.name == "gpu")
     one, two, three, four = survey.nodes
-    h100 = replace(two, gpus=(parse_cluster.GpuCount("h100", 8),))
+    h100 = replace(two, gpus=(query_cluster.GpuCount("h100", 8),))
     found = parts(gpu, [one, h100, replace(one, name="n5"), replace(three, cpus=128)])
     assert [(part.group.hardware.gpu_type, part.by_type, part.constraint) for part in found] == [
         ("a100", True, None),
@@ -124,14 +124,14 @@ def test_kinds_of_nodes_in_one_partition_are_told_apart() -> None:
     ],
 )
 def test_gres_as_slurm_prints_it(gres: str, gpus: list[tuple[str | None, int]]) -> None:
-    assert [(one.type, one.count) for one in parse_cluster.gpus(gres)] == gpus
+    assert [(one.type, one.count) for one in query_cluster.gpus(gres)] == gpus
 
 
 def test_what_people_wrote_changes_no_key() -> None:
     node = captured("22.05").nodes[0]  # its Reason says CPUTot=99
     assert node.cpus == 8
     text = "NodeName=x CPUTot=4 RealMemory=1 Comment=CPUEfctv=9 Extra=Gres=gpu:9\n"
-    assert [(one.cpus, one.memory) for one in parse_cluster.nodes(text)] == [(4, None)]
+    assert [(one.cpus, one.memory) for one in query_cluster.nodes(text)] == [(4, None)]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_each_drift_is_a_row(tmp_path: Path) -> None:
         elif one.name != "short":
             partitions.append(one)
     partitions.append(replace(before.partitions[0], name="new", default=False))
-    nodes = tuple(replace(node, memory=1024, gpus=(parse_cluster.GpuCount("a100", 2),)) for node in before.nodes)
+    nodes = tuple(replace(node, memory=1024, gpus=(query_cluster.GpuCount("a100", 2),)) for node in before.nodes)
     after = replace(before, partitions=tuple(partitions), nodes=nodes, settings={**before.settings, "ClusterName": "x"})
     rows = {(row.key, row.profile, row.cluster) for row in compare(site, after, ALICE.groups)}
     assert rows >= {

@@ -14,7 +14,7 @@ from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.run_info import refuse_other_users_run
 from hpc_launch.runs.records.submission import CANCELLED, abandon, array_of
-from hpc_launch.runs.submitting.attached_run import cancel_run
+from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import still_has_id
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
 

@@ -16,9 +16,9 @@ from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.user_dirs import user
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.schedulers.scheduler import ArrayRoom, Balance, Limit, QueueLimits, Reservation, Reservations, Scope
-from hpc_launch.schedulers.slurm import parse_cluster, run_command
-from hpc_launch.schedulers.slurm.parse_cluster import Partition, records, seconds
+from hpc_launch.schedulers.slurm import query_cluster, run_command
 from hpc_launch.schedulers.slurm.parse_jobs import epoch, number, optional_text
+from hpc_launch.schedulers.slurm.query_cluster import Partition, records, seconds
 
 ASSOCIATION = (
     "cluster account user partition qos defaultqos maxwall maxtres maxtrespernode maxjobs maxsubmit grptres grptresmins"
@@ -125,9 +125,9 @@ Jobs = Sequence[tuple[str, str, str]]
 
 def limits(account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
     """The limits of a job with these sbatch options. Raises Unreachable if the controller does not answer."""
-    known = parse_cluster.partitions(run_command.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
+    known = query_cluster.partitions(run_command.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
     mine = next((one for one in known if (one.name == partition if partition else one.default)), None)
-    config = parse_cluster.settings(run_command.ask(["scontrol", "show", "config"]))
+    config = query_cluster.settings(run_command.ask(["scontrol", "show", "config"]))
     skipped = [] if mine is not None else [f"partition {partition or '(default)'}: scontrol does not list it"]
     found, flags = QueueLimits(), frozenset[str]()
     if not config.get("AccountingStorageType", "").endswith("slurmdbd"):
@@ -147,7 +147,7 @@ DEFAULT_ARRAY_SIZE = 1001
 
 def array_room(account: str | None, partition: str | None, qos: str | None) -> ArrayRoom:
     """What bounds job arrays with these sbatch options. Raises Unreachable if the controller does not answer."""
-    config = parse_cluster.settings(run_command.ask(["scontrol", "show", "config"]))
+    config = query_cluster.settings(run_command.ask(["scontrol", "show", "config"]))
     size = config.get("MaxArraySize", "")
     command = ["squeue", "--me", "--all", "--array", "--noheader", "--states=PENDING,RUNNING", "--format=%P"]
     queued = run_command.ask(command).split()
@@ -275,13 +275,13 @@ def _records(which: str) -> str:
 
 
 def _default_account(text: str) -> str | None:
-    rows = parse_cluster.records(text)
+    rows = query_cluster.records(text)
     return next((optional_text(row.get("Account")) for row in rows if row.get("DefAssoc") == "Yes"), None)
 
 
 def parse_balance(account: str, text: str) -> Balance | None:
     """The budget that all users of the account share, else the user's own."""
-    rows = [row for row in parse_cluster.records(text) if row.get("Account", "").lower() == account.lower()]
+    rows = [row for row in query_cluster.records(text) if row.get("Account", "").lower() == account.lower()]
     shared = [row for row in rows if not row.get("UserName")]
     own = [row for row in rows if row.get("UserName", "").partition("(")[0] == user()]
     for row in (*shared, *own):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Submission
-from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, run_command
+from hpc_launch.schedulers.slurm import query_cluster, query_jobs, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
 
 FIND_DAYS = 2
@@ -88,7 +88,7 @@ class SlurmScheduler:
                 return states[-1] == "PREEMPTED"
         with suppress(Unreachable):
             row = run_command.ask(["scontrol", "--oneliner", "show", "job", job_id])
-            shown = next(parse_cluster.records(row), None)
+            shown = next(query_cluster.records(row), None)
             # PreemptTime is not set for a cancelled job or for one at its time limit.
             return shown is not None and shown.get("PreemptTime", "None") not in ("None", "Unknown", "N/A")
         return False
@@ -108,7 +108,7 @@ class SlurmScheduler:
 
     def switches(self, nodes: Sequence[str]) -> dict[str, str]:
         try:
-            return parse_cluster.leaf_switches(run_command.ask(["scontrol", "show", "topology"]), nodes)
+            return query_cluster.leaf_switches(run_command.ask(["scontrol", "show", "topology"]), nodes)
         except Unreachable:
             return {}
 
@@ -156,7 +156,7 @@ class SlurmScheduler:
 
 def _cluster_name() -> str | None:
     try:
-        return parse_cluster.settings(run_command.ask(["scontrol", "show", "config"])).get("ClusterName")
+        return query_cluster.settings(run_command.ask(["scontrol", "show", "config"])).get("ClusterName")
     except Unreachable:
         return None
 

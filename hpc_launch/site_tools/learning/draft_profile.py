@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_launch.job.document import flow_yaml
-from hpc_launch.schedulers.slurm.parse_cluster import Survey
+from hpc_launch.schedulers.slurm.query_cluster import Survey
 from hpc_launch.site_tools.learning.draft_queues import (
     Group,
     Hardware,

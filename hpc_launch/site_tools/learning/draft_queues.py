@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpc_launch.job.units import format_time
-from hpc_launch.schedulers.slurm.parse_cluster import ClusterNode, Partition, Qos, Survey
+from hpc_launch.schedulers.slurm.query_cluster import ClusterNode, Partition, Qos, Survey
 
 MEMORY_TOLERANCE = 0.9
 """Nodes of one type differ slightly in memory, depending on their firmware. They count as the smallest of them."""
