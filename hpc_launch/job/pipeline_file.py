@@ -1,4 +1,4 @@
-"""A job file with `jobs:`: its stages, and the job that each of them is."""
+"""A job file with `jobs:`: the keys of its stages, and the job that each of them is."""
 
 from __future__ import annotations
 
@@ -6,53 +6,76 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import Document, KeyPath, flow_yaml
-from hpc_launch.job.pipeline import StageKeys
+from hpc_launch.job.merge import Layer, merge
 from hpc_launch.job.reader import read
 from hpc_launch.job.shell_text import end_of_placeholders
 from hpc_launch.job.yaml_source import read_document
 
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
-_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+Condition = Literal["ok", "any", "not-ok"]
 
-
-def stage_text(data: Mapping[str, Any], written: Mapping[KeyPath, str]) -> str:
-    """The text of a document with this data."""
-    return "".join(_entries(data, (), written, ""))
-
-
-def _entries(data: Mapping[str, Any], path: KeyPath, written: Mapping[KeyPath, str], indent: str) -> list[str]:
-    lines = []
-    for key, value in data.items():
-        plain = _PLAIN_KEY.match(key) is not None and key.lower() not in _WORDS
-        head = f"{indent}{key if plain else flow_yaml(key)}:"
-        if isinstance(value, Mapping) and value:
-            lines += [head + "\n", *_entries(value, (*path, key), written, indent + "  ")]
-        else:
-            lines.append(f"{head} {_inline(value, (*path, key), written)}\n")
-    return lines
-
-
-def _inline(value: Any, path: KeyPath, written: Mapping[KeyPath, str]) -> str:
-    if isinstance(value, Mapping):
-        pairs = (f"{flow_yaml(key)}: {_inline(child, (*path, key), written)}" for key, child in value.items())
-        return "{" + ", ".join(pairs) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_inline(child, (*path, at), written) for at, child in enumerate(value)) + "]"
-    if isinstance(value, str):
-        return flow_yaml(value)
-    return written.get(path) or json.dumps(value)
-
+STAGE_NAME = r"^[A-Za-z][A-Za-z0-9_]*(-[A-Za-z][A-Za-z0-9_]*)*$"
+"""No dot, and no part that begins with a digit: `train.7` is a point of `train`, and `watch-200` one of its runs."""
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _OWN_KEYS = frozenset({"after", "on", "each"})
+
+
+class OnCheckpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run of the stage for each new complete checkpoint."""
+
+    checkpoint: Annotated[str, Meta(description="The stage whose checkpoints count.", examples=["train"])]
+    every: Annotated[
+        int,
+        Meta(description="Only every Nth checkpoint. The last one always counts, once the training is over.", ge=1),
+    ] = 1
+
+
+class StageKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stage waits for. Beside these keys it has those of a job."""
+
+    after: Annotated[
+        dict[str, Condition] | list[str] | str | None,
+        Meta(
+            description="The stages that must be over: a name, a list, or names with a condition: `ok` (the default), "
+            "`not-ok` or `any`.",
+            examples=[{"train": "ok"}],
+        ),
+    ] = None
+    on: Annotated[OnCheckpoint | None, Meta(description="Run once for each checkpoint of another stage.")] = None
+    each: Annotated[
+        str | None,
+        Meta(description="Run once for each point of this stage, which is a sweep, when the point is over."),
+    ] = None
+
+    @property
+    def conditions(self) -> dict[str, Condition]:
+        """The stages in `after:`, with their conditions."""
+        if isinstance(self.after, dict):
+            return self.after
+        names = [self.after] if isinstance(self.after, str) else self.after or []
+        return dict.fromkeys(names, "ok")
+
+    @property
+    def target(self) -> str | None:
+        """The stage that `on:` or `each:` names."""
+        return self.on.checkpoint if self.on is not None else self.each
+
+
+class Stages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of a pipeline's job file beside those that its stages share."""
+
+    jobs: Annotated[
+        dict[str, StageKeys],
+        Meta(description="The stages of a pipeline by their names. Keys outside `jobs` are shared by all of them."),
+    ]
 
 
 class PipelineFile(Struct, frozen=True):
@@ -128,61 +151,46 @@ def stage_document(pipeline: PipelineFile, stage: str, values: Mapping[str, str]
     if any(keys.on is not None and keys.on.checkpoint == stage for keys in pipeline.stages.values()):
         data["checkpoint"] = {**(data.get("checkpoint") or {}), "follow": True}
     data["name"] = written["name",] = f"{pipeline.name}-{stage}"
-    name_place = pipeline.document.places.get(("name",))
-    if name_place is not None:
-        whole.places["name",] = name_place
     text = f"# Stage {stage} of a pipeline: its keys, the shared ones, and the values of other stages.\n"
-    return replace(whole, data=data, written=written, text=text + stage_text(data, written))
+    text += "".join(f"{_flow(key, (), {})}: {_flow(value, (key,), written)}\n" for key, value in data.items())
+    return replace(whole, data=data, written=written, text=text)
 
 
 def merged(document: Document, stage: str) -> Document:
     """The shared keys with those of a stage over them: mappings by key, all else replaced."""
-    result = Document({}, {}, {}, {})
-    if () in document.places:
-        result.places[()] = document.places[()]
-    _put(document, result, {key: value for key, value in document.data.items() if key != "jobs"}, (), (), result.data)
     own = {key: value for key, value in document.data["jobs"][stage].items() if key not in _OWN_KEYS}
-    _put(document, result, own, ("jobs", stage), (), result.data)
-    return result
+    below = [
+        {path[2:]: value for path, value in table.items() if path[:2] == ("jobs", stage) and len(path) > 2}
+        for table in (document.places, document.key_places, document.written)
+    ]
+    shared = {key: value for key, value in document.data.items() if key != "jobs"}
+    result = merge(
+        [
+            Layer("shared", shared, document.places, document.key_places, document.written),
+            Layer("stage", own, *below),  # type: ignore[arg-type]
+        ]
+    )
+    return Document(result.data, result.places, result.key_places, result.written)
 
 
-def _put(  # noqa: PLR0917 - two documents, and where
-    source: Document, result: Document, data: Mapping[str, Any], old: KeyPath, new: KeyPath, into: dict[str, Any]
-) -> None:
-    for key, value in data.items():
-        before, after = (*old, key), (*new, key)
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            _put(source, result, value, before, after, into[key])
-            continue
-        for path, _ in _places(into[key], after) if key in into else ():
-            for table in (result.places, result.key_places, result.written):
-                table.pop(path, None)
-        into[key] = _copy(value)
-        for path, _ in _places(value, ()):
-            for table, to in (
-                (source.places, result.places),
-                (source.key_places, result.key_places),
-                (source.written, result.written),
-            ):
-                if (*before, *path) in table:
-                    to[(*after, *path)] = table[(*before, *path)]  # type: ignore[assignment]
-
-
-def _copy(value: Any) -> Any:
+def _flow(value: Any, path: KeyPath, written: Mapping[KeyPath, str]) -> str:
+    """A value as YAML on one line, with its numbers as they were written."""
     if isinstance(value, Mapping):
-        return {key: _copy(child) for key, child in value.items()}
-    return [_copy(child) for child in value] if isinstance(value, list) else value
-
-
-def _places(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
-    yield path, value
-    children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
-        yield from _places(child, (*path, key))
+        pairs = (f"{flow_yaml(key)}: {_flow(child, (*path, key), written)}" for key, child in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_flow(child, (*path, at), written) for at, child in enumerate(value)) + "]"
+    if isinstance(value, str):
+        return flow_yaml(value)
+    return written.get(path) or json.dumps(value)
 
 
 def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    return ((at, child) for at, child in _places(value, path) if isinstance(child, str))
+    if isinstance(value, str):
+        yield path, value
+    children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from _texts(child, (*path, key))
 
 
 def _filled(value: Any, path: KeyPath, values: Mapping[str, str], written: dict[KeyPath, str]) -> Any:

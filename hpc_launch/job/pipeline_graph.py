@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.pipeline import STAGE_NAME, StageKeys
-from hpc_launch.job.pipeline_file import PipelineFile
+from hpc_launch.job.pipeline_file import STAGE_NAME, PipelineFile, StageKeys
 from hpc_launch.job.reader_messages import nearest
 from hpc_launch.job.shell_text import RUNTIME
 
@@ -59,9 +59,8 @@ def pipeline_faults(pipeline: PipelineFile) -> list[Finding]:
                 hint = f"did you mean `{closest}`?" if closest else f"the stages: {', '.join(stages)}"
                 fault(f"there is no stage `{wanted}`", path, hint)
         _check_runs(name, stages, pipeline, fault)
-    if not findings:
-        for cycle in _cycles(stages):
-            fault(f"the stages wait for each other: {' → '.join(cycle)}", ("jobs", cycle[0]), "remove one of them")
+    if not findings and (cycle := _cycle(stages)):
+        fault(f"the stages wait for each other: {' → '.join(cycle)}", ("jobs", cycle[0]), "remove one of them")
     if not findings:
         for name in stages:
             _check_values(name, pipeline, fault)
@@ -112,21 +111,14 @@ def _check_runs(name: str, stages: Mapping[str, StageKeys], pipeline: PipelineFi
         fault(message, ("jobs", name, "each"), f"use `after: {keys.each}`")
 
 
-def _cycles(stages: Mapping[str, StageKeys]) -> Iterator[list[str]]:
-    """One cycle, where there is any."""
-    done: set[str] = set()
-    for first in stages:
-        trail, at = [first], {first: iter([wanted for wanted, _ in _targets("", stages[first])])}
-        while trail:
-            following = next(at[trail[-1]], None)
-            if following is None:
-                done.add(trail.pop())
-            elif following in trail:
-                yield [*trail[trail.index(following) :], following]
-                return
-            elif following not in done:
-                trail.append(following)
-                at[following] = iter([wanted for wanted, _ in _targets("", stages[following])])
+def _cycle(stages: Mapping[str, StageKeys]) -> list[str]:
+    """Stages that wait for each other, from one of them back to itself; empty if there are none."""
+    graph = {name: [wanted for wanted, _ in _targets("", keys)] for name, keys in stages.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))  # each is followed by one that it waits for
+    return []
 
 
 def _check_values(name: str, pipeline: PipelineFile, fault: Fault) -> None:
