@@ -31,11 +31,6 @@ MOST_PROCESSES = 1_000_000
     shell_complete=complete_run,
     help="Take seconds per step, checkpoint cost and failures from an earlier run.",
 )
-@click.option(
-    "--module",
-    metavar="PACKAGE:FUNCTION",
-    help="Count the parameters of the model that this function returns, found from the job's folder. Runs its code.",
-)
 @click.option("--compare", is_flag=True, help="List the layouts that fit, the fastest first, by a rough estimate.")
 @json_option
 def command(
@@ -43,7 +38,6 @@ def command(
     site: str | None,
     sets: tuple[str, ...],
     run: str | None,
-    module: str | None,
     compare: bool,
     as_json: bool,
 ) -> int:
@@ -63,7 +57,7 @@ def command(
     from hpc_launch.prepare.prepare import check_job
     from hpc_launch.view.plan_text import plan_json, plan_lines
 
-    checked = check_job(job, site=site, sets=sets, anywhere=True, module=module)
+    checked = check_job(job, site=site, sets=sets, anywhere=True)
     processes = checked.size.processes_per_node * checked.loaded.resolved.job.max_nodes if checked.size else 0
     if processes > MOST_PROCESSES:
         raise UsageError(f"{processes:,} processes are too many to plan", f"plan at most {MOST_PROCESSES:,}")

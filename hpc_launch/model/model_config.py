@@ -221,8 +221,6 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     """Further layers that predict later tokens (DeepSeek-V3's MTP). Many implementations leave them out."""
     sequence: int | None = None
     """The longest sequence that the model was made for, in tokens."""
-    counted: ModelParameters | None = None
-    """Parameters counted in the model itself, where its sizes do not determine them."""
 
     @property
     def shape(self) -> ModelShape:
@@ -248,9 +246,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=64)
 def parameters(model: ModelConfig) -> ModelParameters:
-    """Parameters of the whole model, before it is divided; those counted in the model itself, if there are any."""
-    if model.counted is not None:
-        return model.counted
+    """Parameters of the whole model, before it is divided."""
     kinds = {experts: _layer(model, experts=experts) for experts in (False, model.experts is not None)}
     return ModelParameters(
         embedding=(model.vocab + model.positions) * model.hidden,

@@ -16,10 +16,9 @@ from hpc_launch.job.model import Model
 from hpc_launch.job.reader_messages import nearest
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.yaml_source import read_document
-from hpc_launch.model.count_model import count_config
 from hpc_launch.model.megatron_options import from_megatron, given_arguments, given_in_file, shape_of_arguments
 from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, parameters
-from hpc_launch.model.transformers_config import family, from_transformers, is_transformers_config
+from hpc_launch.model.transformers_config import FAMILIES, from_transformers, is_transformers_config
 from hpc_launch.sites.resolved import Resolved
 
 _FILE = Path(__file__).with_name("known_models.yaml")
@@ -83,7 +82,6 @@ def model_of_job(resolved: Resolved, *, config: str | None = None) -> Read:
 def model_from_file(path: str, place: Place | None = None) -> Read:
     """The model of a Hugging Face `config.json` (or its folder), or of a Megatron or FlagScale YAML file.
 
-    Counts the parameters of an unknown architecture with Transformers, in a process of its own, which takes seconds.
     `place` is where the path was written.
     """
     file = os.path.join(path, "config.json") if os.path.isdir(path) else path
@@ -95,8 +93,8 @@ def model_from_file(path: str, place: Place | None = None) -> Read:
     if document is None or findings:
         return None, findings
     if is_transformers_config(document.data):
-        if family(document.data) is None:
-            return count_config(document)
+        if document.data.get("model_type") not in FAMILIES:
+            return None, [_unknown_family(document)]
         places = {str(path[0]): place for path, place in document.places.items() if len(path) == 1}
         model, reader = from_transformers(GivenValues(document.data, places, document.places[()]))
     else:
@@ -109,6 +107,14 @@ def model_from_file(path: str, place: Place | None = None) -> Read:
     if not reader.findings:
         reader.findings += _check(model, document.places[()])
     return (None if reader.findings else model), reader.findings
+
+
+def _unknown_family(document: Document) -> Finding:
+    kind, place = document.data.get("model_type"), document.places.get(("model_type",), document.places[()])
+    if not isinstance(kind, str):
+        return Finding(FindingCode.MISSING_KEY, "`model_type` is missing", place, "add it")
+    hint = f"give its sizes under `model:`, as far as they describe it; known are: {', '.join(FAMILIES)}"
+    return Finding(FindingCode.UNKNOWN_MODEL, f"the architecture `{visible(kind[:80])}` is not known", place, hint)
 
 
 def _has_sizes(args: Any) -> bool:
@@ -140,9 +146,6 @@ def _with_sizes(base: ModelConfig | None, asked: Model, place: Place | None) -> 
     if asked.experts is not None:
         given["experts"] = Experts(**asdict(asked.experts))
     if base is not None:
-        if base.counted is not None and given.keys() - {"sequence"}:
-            message = "sizes cannot replace those of an architecture that hpc-launch does not know"
-            return None, [Finding(FindingCode.UNKNOWN_MODEL, message, place, "change them in its config.json")]
         return replace(base, **given), []
     gated = given.setdefault("gated", True)
     needed = ["layers", "hidden", "heads", "vocab", *(["ffn"] if gated and asked.experts is None else [])]

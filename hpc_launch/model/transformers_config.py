@@ -36,11 +36,20 @@ class _Family(Struct, frozen=True, kw_only=True):
     experts: bool = False
 
 
-_FAMILIES = {
+FAMILIES = {
     "llama": _Family(),
     "mistral": _Family(),
     "mixtral": _Family(experts=True),
     "phi3": _Family(),
+    "cwm": _Family(),
+    "internlm3": _Family(head_dim=128),
+    "ministral3": _Family(head_dim=128),
+    "granite": _Family(),
+    "granitemoe": _Family(experts=True),
+    "ernie4_5": _Family(tied=True, head_dim=128),
+    "exaone4": _Family(head_norms=True),
+    "arcee": _Family(gated=False),
+    "starcoder2": _Family(gated=False, tied=True, qkv_bias=True, biases=True, norm_bias=True),
     "gemma": _Family(tied=True, head_dim=256),
     "gpt2": _Family(gated=False, tied=True, qkv_bias=True, biases=True, norm_bias=True, learned_positions=True),
     "gpt_neox": _Family(gated=False, qkv_bias=True, biases=True, norm_bias=True),
@@ -52,6 +61,7 @@ _FAMILIES = {
     "deepseek_v3": _Family(latent=True, router_bias=True, experts=True),
     "kimi_k2": _Family(latent=True, router_bias=True, experts=True),
 }
+"""By `model_type`: the families whose sizes determine their parameters."""
 
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -66,23 +76,10 @@ def is_transformers_config(data: Mapping[str, Any]) -> bool:
     return "model_type" in data or "architectures" in data
 
 
-def family(data: Mapping[str, Any]) -> str | None:
-    """The family of a configuration, if its sizes alone determine its parameters."""
-    name = data.get("model_type")
-    return name if isinstance(name, str) and name in _FAMILIES else None
-
-
-def known_families() -> tuple[str, ...]:
-    """The families whose sizes determine their parameters."""
-    return tuple(_FAMILIES)
-
-
 def from_transformers(given: GivenValues) -> tuple[ModelConfig, ValueReader]:
-    """The model of a configuration, to be used only if the reader has no findings. Of an unknown family only the
-    sizes are right, not the number of parameters.
-    """
+    """The model of a configuration of one of the families, to be used only if the reader has no findings."""
     reader = ValueReader(given)
-    known = _FAMILIES.get(str(given.values.get("model_type")), _Family())
+    known = FAMILIES[given.values["model_type"]]
     hidden, heads = reader.size(*_HIDDEN), reader.size(*_HEADS)
     attention_bias = known.qkv_bias is None and reader.flag("attention_bias", default=False)
     longest = reader.size(*_POSITIONS, default=0, least=0)

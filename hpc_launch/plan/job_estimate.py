@@ -96,8 +96,6 @@ def job_training(
         assumed.append(f"sequences of {sequence} tokens{longest}: set `sequence` in `model:`")
     if not batch_known(job):
         assumed.append("a micro batch of 1: set `micro_batch` in `strategy:`")
-    if model.counted is not None:
-        assumed.append("activations of a transformer's layers: test another architecture with a short run")
     sharding, shard_group = _sharding(job, size)
     offload = _offload(strategy, user_config)
     setup = TrainingSetup(

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, errors
 from hpc_launch.job.job_file import has_jobs, has_sweep
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.job_size import JobSize, job_size
@@ -126,22 +125,15 @@ def check_job(
     job_folder: str | None = None,
     anywhere: bool = False,
     avoid: Sequence[str] = (),
-    module: str | None = None,
     sources: JobSources | None = None,
 ) -> CheckedJob:
-    """Check a job file; the other arguments are those of `prepare_job`. Raises Refused if it cannot be read at all.
-
-    `module` names a function that returns the model: its code is run.
-    """
+    """Check a job file; the other arguments are those of `prepare_job`. Raises Refused if it cannot be read at all."""
     away = is_elsewhere if anywhere else None
     sources = sources or read_sources(job_file, site=site, sets=sets, detect=detect_site)
     loaded = resolve(sources, sets=sets, job_folder=job_folder, elsewhere=away, avoid=avoid)
     resolved = loaded.resolved
     user_config, config_findings = _read_user_config(resolved)
     model, model_findings = _read_model(resolved)
-    if module is not None:
-        model, more = _built_model(module, model, resolved)
-        model_findings += more
     plan, findings = build(resolved, user_config, model)
     findings += config_findings + model_findings
     check_files(resolved, findings)
@@ -233,29 +225,6 @@ def _read_model(resolved: Resolved) -> tuple[ModelConfig | None, list[Finding]]:
         return None, filler.findings
     model, findings = model_of_job(resolved, config=path)
     return model, [] if resolved.job.model is None else findings
-
-
-def _built_model(
-    module: str, model: ModelConfig | None, resolved: Resolved
-) -> tuple[ModelConfig | None, list[Finding]]:
-    """The model with the parameters that the user's code builds, and the sizes of its configuration or of `model:`."""
-    from hpc_launch.model.count_model import count_module
-
-    option = Place("--module")
-    counted, findings = count_module(module, folder=resolved.job_folder, place=option)
-    if counted is None:
-        return None, findings
-    sizes = counted.config or model
-    if sizes is None:
-        message = f"the model of `{module}` has no configuration that names its sizes"
-        hint = "give its sizes under `model:`: its parameters are counted"
-        return None, [Finding(FindingCode.UNKNOWN_MODEL, message, option, hint)]
-    built = len(counted.parameters.layers)
-    if built != sizes.layers:
-        message = f"the model of `{module}` has {built} layers in a list, but its sizes say {sizes.layers}"
-        hint = "keep the layers in one `torch.nn.ModuleList`, or correct `layers` in `model:`"
-        return None, [Finding(FindingCode.UNKNOWN_MODEL, message, option, hint)]
-    return replace(sizes, counted=counted.parameters), []
 
 
 def _read_user_config(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Finding]]:

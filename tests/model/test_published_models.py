@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.model.model_config import active_parameters, parameters
+from hpc_launch.model.model_config import GivenValues, active_parameters, parameters
 from hpc_launch.model.read_model import known_model, known_names
+from hpc_launch.model.transformers_config import FAMILIES, from_transformers
 
 # Hugging Face shows the number of stored values of each repository beside its files (safetensors), where a tied output
 # layer may be stored twice; those here count it once.
@@ -76,3 +77,20 @@ def test_multi_token_prediction_is_counted_apart() -> None:
     model, _ = known_model("deepseek-v3", None)
     assert model is not None
     assert parameters(model).next_token == pytest.approx(11.5e9, rel=0.01)
+
+
+@pytest.mark.torch("transformers")
+@pytest.mark.prove
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "kimi_k2"])
+def test_the_table_agrees_with_transformers(family: str) -> None:
+    """Each family with its default sizes, built on the meta device. Kimi K2's code comes with its files."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(family)
+    with torch.device("meta"):
+        built = AutoModelForCausalLM.from_config(config)
+    model, reader = from_transformers(GivenValues(config.to_dict(), {}, None))
+    assert not reader.findings
+    correction = sum(bias.numel() for name, bias in built.named_buffers() if name.endswith("e_score_correction_bias"))
+    assert parameters(model).total == sum(parameter.numel() for parameter in built.parameters()) + correction

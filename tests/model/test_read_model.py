@@ -152,6 +152,7 @@ def test_which_layers_have_experts(tmp_path: Path, pattern: Any, layers: tuple[i
         ({"num_key_value_heads": 5}, "10:25: HL013 32 heads are not divisible by `num_key_value_heads` = 5"),
         ({"tie_word_embeddings": "maybe"}, "15:25: HL011 `tie_word_embeddings` must be true or false"),
         ({"model_type": 5}, "5:16: HL012 `model_type` is missing"),
+        ({"model_type": "olmo2"}, "5:16: HL680 the architecture `olmo2` is not known"),
         (
             {"hidden_size": 10**8, "intermediate_size": 10**8, "num_hidden_layers": 10_000},
             "1:1: HL013 the model would have 6e+20 parameters",

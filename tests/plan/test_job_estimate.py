@@ -353,7 +353,6 @@ def test_the_layouts_that_fit_and_the_recommended_one_for_the_job_file() -> None
         ("", ["--compare"], "the model of the job is unknown"),
         ("model: llama3-8b\n", ["--compare"], "the job does not name its strategy"),
         ("model: llama3-8b\nstrategy: ddp\ngpus_per_node: 0\n", ["--compare"], "GPU"),
-        ("", ["--module", "os.system"], "does not name a function"),
         ("", ["--set", "nodes=99999999999"], "at most 100000"),
         ("nodes: 2000\nprocesses_per_node: 1000\n", [], "2,000,000 processes are too many to plan"),
         ("", ["--from", "nothing"], "no run is called"),
@@ -365,29 +364,3 @@ def test_what_cannot_be_planned_is_said(more: str, options: list[str], words: st
     assert done.returncode in {2, 3}
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.prove  # tests.model.test_count_model builds models, too
-@pytest.mark.torch
-@pytest.mark.slow
-def test_a_module_of_the_users_own_is_counted_or_refused(folder: Path) -> None:
-    layer = "torch.nn.Linear(1000, 1000, bias=False)"
-    (folder / "mine.py").write_text(
-        f"import torch\ndef one(): return {layer}\n"
-        f"class build(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        f"        self.layers = torch.nn.ModuleList([{layer}, {layer}])\n"
-    )
-    (folder / "broken.py").write_text("import no_such_library\n")
-    sizes = "{layers: 2, hidden: 1000, ffn: 1000, heads: 1, vocab: 10, sequence: 8}"
-    Path("job.yaml").write_text(f"{GOOD}model: {sizes}\nstrategy: {{name: ddp, micro_batch: 1}}\n")
-    words = ["plan", "job.yaml", "--site", "here.yaml", "--json", "--module"]
-    done = hpc_launch_text([*words, "mine:build"], env=os.environ)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["parameters"] == 2_000_000
-    done = hpc_launch_text([*words, "mine:one"], env=os.environ)
-    (found,) = json.loads(done.stdout)["findings"]
-    assert "has 0 layers in a list" in found["message"]
-    done = hpc_launch_text([*words, "broken:build"], env=os.environ)
-    (found,) = json.loads(done.stdout)["findings"]
-    assert (done.returncode, found["code"], found["file"]) == (3, "HL680", "--module")
-    assert "no_such_library" in found["message"]
