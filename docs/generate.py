@@ -19,9 +19,9 @@ from hpc_launch.base import errors
 from hpc_launch.cli import terminal
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.diagnose.rulebook import shipped
+from hpc_launch.job.group_keys import Stages
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.json_schema import json_schema
-from hpc_launch.job.pipeline_file import Stages
 from hpc_launch.job.type_hints import Scalar
 from hpc_launch.job.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
 from hpc_launch.sites.profile import SiteProfile

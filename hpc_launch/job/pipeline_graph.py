@@ -9,7 +9,8 @@ from graphlib import CycleError, TopologicalSorter
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.pipeline_file import STAGE_NAME, PipelineFile, StageKeys
+from hpc_launch.job.group_keys import STAGE_NAME, StageKeys
+from hpc_launch.job.pipeline_file import PipelineFile
 from hpc_launch.job.reader_messages import nearest
 from hpc_launch.job.shell_text import RUNTIME
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from hpc_launch.job.container import SECRET_NAME
 from hpc_launch.job.document import KeyPath, flow_yaml
-from hpc_launch.job.sweep import RandomRange, RandomValues, Sweep
+from hpc_launch.job.group_keys import RandomRange, RandomValues, Sweep
 
 MAX_POINTS = 10_000
 """Points of one sweep."""

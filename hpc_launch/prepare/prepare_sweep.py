@@ -10,8 +10,8 @@ from msgspec import Struct, structs
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.job_file import override_layer
-from hpc_launch.job.sweep import Sweep
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, is_elsewhere, prepare_job
 from hpc_launch.runs.groups.sweep_folder import SweepFolder

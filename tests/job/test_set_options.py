@@ -9,8 +9,8 @@ import yaml
 
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath, flow_yaml
+from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.job_file import override_layer
-from hpc_launch.job.sweep import Sweep
 from hpc_launch.job.sweep_points import label, points_of
 
 TEXTS = ["a\nb", "a\n\nb\n", "\x1b[31m", "x\u2028y", "\x85", "😀", "é", "a: b", "- x", "'", '"', "\\n", "{", "*", " #"]

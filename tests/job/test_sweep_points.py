@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from hpc_launch.job.group_keys import RandomRange, RandomValues, Sweep
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.reader import read
-from hpc_launch.job.sweep import RandomRange, RandomValues, Sweep
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, count_points, label, matches, points_of
 from hpc_launch.job.yaml_source import parse_document
 

@@ -21,7 +21,7 @@ from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.json_records import read_record
-from hpc_launch.job.pipeline_file import Condition
+from hpc_launch.job.group_keys import Condition
 from hpc_launch.runs.checkpoint_files import is_complete, rule_of
 from hpc_launch.runs.groups.sweep_folder import GroupFolder
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
