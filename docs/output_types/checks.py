@@ -15,7 +15,7 @@ class Measurement(Output):
     nodes: Annotated[list[str], doc("names of the nodes")]
     per_node: Annotated[int, doc("processes on each node")]
     backend: Annotated[str, doc("`nccl` or `gloo`")]
-    tool: Annotated[str, doc("`nccl-tests` or the version of PyTorch")]
+    tool: Annotated[str, doc("The version of PyTorch")]
     curves: Annotated[
         dict[str, list[tuple[int, float, float]]],
         doc(

@@ -4,29 +4,17 @@
 
 Started like a training: by the job's own launcher, in its environment or image, with PyTorch. The first process writes
 `bench.json` into the attempt's folder after each part. Bus bandwidth is defined as in nccl-tests (doc/PERFORMANCE.md).
-Where every process finds nccl-tests or rccl-tests and srun started the processes, these measure the collectives, else
-PyTorch does.
 """
 
 import argparse
 import datetime as dt
 import json
 import os
-import re
-import shutil
 import socket
-import subprocess
-import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-TEST_S = 120.0
-"""For one program of nccl-tests."""
-COLLECTIVES = {
-    "all-reduce": "all_reduce_perf",
-    "all-gather": "all_gather_perf",
-    "reduce-scatter": "reduce_scatter_perf",
-}
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter")
 GPU_SIZES = [4**power for power in range(5, 15)]
 """Bytes: 1 KiB to 256 MiB."""
 CPU_SIZES = [4**power for power in range(5, 13)]
@@ -111,21 +99,18 @@ class Bench:
 
     def run(self) -> None:
         """Measure all parts."""
-        tests = self.tests()
         for collective in COLLECTIVES:
             if self.late():
                 self.record["not_measured"][collective] = "out of time"
                 continue
-            points = self.by_tests(collective, tests[collective]) if tests else None
-            if points is None:
-                points = self.by_torch(collective)
+            points = self.curve(collective)
             if points:
                 self.record["curves"][collective] = points
             self.save()
         self.pairs()
         self.save()
 
-    def by_torch(self, collective: str) -> List[Point]:
+    def curve(self, collective: str) -> List[Point]:
         """The curve of one collective; an unsupported one fails before anything is sent."""
         points = []
         for size in GPU_SIZES if self.gpu else CPU_SIZES:
@@ -208,28 +193,6 @@ class Bench:
         self.dist.destroy_process_group(group)
         return point("all-reduce", len(members), real, seconds)[2]
 
-    def tests(self) -> Dict[str, str]:
-        """The programs of nccl-tests by collective, where all processes can start them as one MPI job; else none."""
-        programs = mpi_programs(COLLECTIVES) if self.gpu and started_by_srun(self.rank, self.size) else {}
-        return programs if all(self.gathered(bool(programs))) else {}
-
-    def by_tests(self, collective: str, program: str) -> Optional[List[Point]]:
-        """The curve from nccl-tests; None if they fail in any process."""
-        self.torch.cuda.empty_cache()
-        points: Optional[List[Point]] = None
-        fault = ""
-        try:
-            output = output_of(program, GPU_SIZES[0], GPU_SIZES[-1], 4)
-            points = rows_of_tests(output, self.size) if self.rank == 0 else []
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            fault = str(error)
-        faults = [one for one in self.gathered(fault) if one]
-        if faults:
-            print("%s: %s; PyTorch measures instead" % (program, faults[0]), file=sys.stderr)
-            return None
-        self.record["tool"] = "nccl-tests"
-        return points
-
 
 def main() -> None:
     """Measure, and report progress in the log."""
@@ -241,58 +204,6 @@ def main() -> None:
     bench.run()
     bench.dist.barrier()
     bench.dist.destroy_process_group()
-
-
-def started_by_srun(rank: int, size: int) -> bool:
-    """Whether this process is the task of a step with one task for each process, as MPI needs it."""
-    return os.environ.get("SLURM_PROCID") == str(rank) and os.environ.get("SLURM_NTASKS") == str(size)
-
-
-def mpi_programs(programs: Dict[str, str]) -> Dict[str, str]:
-    """The paths of the programs; empty where PATH lacks one of them, or one was built without MPI."""
-    paths = {name: shutil.which(program) for name, program in programs.items()}
-    found = {name: path for name, path in paths.items() if path and links_mpi(path)}
-    return found if len(found) == len(programs) else {}
-
-
-def output_of(program: str, smallest: int, largest: int, step: int) -> str:
-    """What one test prints; only the first process prints a table. Raises OSError and subprocess.SubprocessError."""
-    sizes = ["-b", str(smallest), "-e", str(largest), "-f", str(step), "-g", "1"]
-    done = subprocess.run(
-        [program, *sizes], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=TEST_S, check=True
-    )
-    return done.stdout.decode("utf-8", "replace")
-
-
-def rows_of_tests(text: str, processes: int) -> List[Tuple[int, float, float]]:
-    """The out-of-place results in a table of nccl-tests: bytes, seconds, bus bandwidth. Raises ValueError.
-
-    Columns: size count type [redop] [root] time(us) algbw busbw #wrong, then the same four in place.
-    """
-    if len(re.findall(r"^#\s+Rank\s+\d+ ", text, re.MULTILINE)) != processes:
-        raise ValueError("the tests did not start as one job of %d processes" % processes)
-    found = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) >= 11 and words[0].isdigit() and words[1].isdigit():
-            seconds, bandwidth = float(words[-8]) / 1e6, float(words[-6])
-            if words[-5].isdigit() and words[-5] != "0":  # releases before 2.13 print the largest error
-                raise ValueError("wrong results at %s bytes" % words[0])
-            found.append((int(words[0]), seconds, bandwidth))
-    if not found:
-        raise ValueError("no table in the output")
-    return found
-
-
-def links_mpi(program: str) -> bool:
-    """Whether a program was built with MPI, without which it measures one node."""
-    try:
-        done = subprocess.run(
-            ["ldd", program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return b"libmpi" in done.stdout
 
 
 if __name__ == "__main__":

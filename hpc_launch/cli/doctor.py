@@ -33,8 +33,8 @@ FAILED = 3
     "--bench",
     "measure",
     is_flag=True,
-    help="Measure the bandwidth of collectives over message sizes and of each pair of nodes, draw it, and report what "
-    "changed since the last time.",
+    help="Measure the bandwidth of collectives over message sizes and of each pair of nodes, and report what changed "
+    "since the last time.",
 )
 @json_option
 def doctor_command(

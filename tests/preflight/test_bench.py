@@ -1,16 +1,14 @@
-"""What `doctor --bench` reports, stores and draws."""
+"""What `doctor --bench` reports and stores."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.preflight import bench
 from hpc_launch.preflight.bench import bytes_text, changes, rate, slow_parts, table
 from hpc_launch.runs.records.node_records import BenchRecord, bench_folder, previous_bench, store_bench
 
@@ -90,13 +88,11 @@ RATES = st.floats(1e-9, 1e12) | st.sampled_from([0.0, -1.0])
     st.lists(NAMES, min_size=1, max_size=6),
     st.dictionaries(NAMES, st.lists(st.tuples(st.integers(-5, 1 << 50), RATES, RATES), max_size=5), max_size=4),
     st.lists(st.tuples(st.integers(-2, 8), st.integers(-2, 8), RATES), max_size=12),
-    NAMES,
 )
-def test_figures_are_well_formed_for_any_record(
+def test_any_record_can_be_reported(
     nodes: list[str],
     curves: dict[str, list[tuple[int, float, float]]],
     pairs: list[tuple[int, int, float]],
-    title: str,
 ) -> None:
     found = BenchRecord(
         nodes=tuple(nodes),
@@ -105,19 +101,6 @@ def test_figures_are_well_formed_for_any_record(
         curves={name: tuple(points) for name, points in curves.items()},
         pairs=tuple(pairs),
     )
-    for text in (bench.curves(found, title), bench.heat_map(found, title)):
-        root = ET.fromstring(text)
-        assert root.tag == "{http://www.w3.org/2000/svg}svg"
-        assert not any(key.startswith("on") or "href" in key for one in root.iter() for key in one.attrib)
     list(slow_parts(found))
     list(table(found))
     list(changes(found, found))
-
-
-def test_one_line_for_each_collective_and_one_cell_for_each_order_of_a_pair() -> None:
-    found = record(50, "n1", "n2", "n3", pairs=((0, 1, 20.0), (0, 2, 5.0)))
-    root = ET.fromstring(bench.curves(found, "a < b & c"))
-    assert len([one for one in root.iter() if one.get("class") == "line c0"]) == 2  # the line and its key
-    root = ET.fromstring(bench.heat_map(found, "pairs"))
-    assert len([one for one in root.iter() if one.get("class") == "cell"]) == 4
-    assert len([one for one in root.iter() if one.get("class") == "none"]) == 2

@@ -36,7 +36,7 @@ class BenchRecord(Struct, frozen=True, kw_only=True):
     backend: str
     """`nccl` or `gloo`."""
     tool: str = ""
-    """What measured the collectives: `nccl-tests` or the version of PyTorch."""
+    """What measured the collectives: the version of PyTorch."""
     curves: dict[str, tuple[tuple[int, float, float], ...]] = {}
     """(bytes, seconds, bandwidth) by collective."""
     pair_bytes: int = 0
