@@ -68,13 +68,6 @@ def list_command(every: bool, as_json: bool) -> None:
 
     for line in table(profiles):
         click.echo(line)
-    from hpc_launch.site_tools.team_sources import outdated_reason
-    from hpc_launch.sites.search_path import teams
-
-    for team in teams():
-        why = outdated_reason(team)
-        if why:
-            print_note(f"{team.name}: {why}; see `hpc-launch sites diff {team.name}`")
 
 
 @click.command("show")
@@ -133,7 +126,7 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
     """Compare two profiles, by key and by the scripts of two small jobs.
 
     Profiles are given by name or file; a run keeps its profile as `site.yaml`. For a TEAM added by `sites add`,
-    compares the pinned profiles with the same revision under this version of hpc-launch, or with --revision.
+    compares its profiles with what `sites update` would copy, or with --revision.
 
     \b
     hpc-launch sites diff juwels-booster ./mine.yaml
@@ -156,11 +149,7 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
             raise UsageError(f"no team named {one}", "name two profiles, or a team added by `sites add`")
         if len(revisions) > 2:
             raise UsageError("--revision can be given at most twice")
-        diffs = (
-            diff_profiles.compare_revisions(team, revisions)
-            if revisions
-            else diff_profiles.compare_with_installed(team)
-        )
+        diffs = diff_profiles.compare_revisions(team, revisions)
     if as_json:
         echo_json([diff.as_json() for diff in diffs])
         return
@@ -291,12 +280,12 @@ def add_command(source: str, revision: str | None, trusted: str | None, name: st
 
 @click.command("update")
 @click.argument("name", shell_complete=complete_team)
-@click.option("--revision", metavar="REV", help="Commit, tag or branch to pin (default: the same as before).")
+@click.option("--revision", metavar="REV", help="Commit, tag or branch to copy (default: the same as before).")
 @click.option("--trust", "trusted", metavar="COMMIT", help="Full commit to trust; review it first.")
 @json_option
 def update_command(name: str, revision: str | None, trusted: str | None, as_json: bool) -> None:
-    """Update a team's profiles to another revision, on top of the bases shipped with this version of hpc-launch.
-    Preview the changes with `sites diff`.
+    """Update a team's profiles to another revision, or to what its branch or tag is now. Preview the changes with
+    `sites diff`.
 
     \b
     hpc-launch sites diff team --revision v4

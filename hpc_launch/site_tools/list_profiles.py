@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.prepare.explain import ExplainedValue, values
@@ -99,15 +100,16 @@ def profile_details(name: str) -> ProfileDetails:
     if not layers or layers[-1].path != path:
         raise Refused(findings)
     merged = merge_layers(layers, None, findings)
-    return ProfileDetails(path.stem, merged, values_with_origin(layers, merged), findings)
+    lines = [line for _, line in values_with_origin(layers, merged)]
+    return ProfileDetails(path.stem, merged, lines, findings)
 
 
-def values_with_origin(layers: list[SiteLayer], merged: Merged) -> list[ExplainedValue]:
-    """Each value with its file and line, and a note on its source."""
+def values_with_origin(layers: list[SiteLayer], merged: Merged) -> list[tuple[KeyPath, ExplainedValue]]:
+    """Each value by its keys, with its file and line, and a note on its source."""
     sources = provenance_of(layers)
     lines = []
     for path, line in values("site", merged):
         place = line.origin.place
         fact = sources[place.file].warning(path) if place is not None and place.file in sources else ""
-        lines.append(replace(line, origin=replace(line.origin, fact=fact)))
+        lines.append((path, replace(line, origin=replace(line.origin, fact=fact))))
     return lines

@@ -19,7 +19,7 @@ from hpc_launch.job.merge import Layer, Merged, merge, parse_operators
 from hpc_launch.job.reader import check, long_form
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.search_path import BASES, ENDING, pinned_parents, search_folders
+from hpc_launch.sites.search_path import BASES, ENDING, search_folders
 from hpc_launch.sites.trust import is_trusted, untrusted_keys
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
@@ -144,17 +144,15 @@ def _parents(document: Document) -> Iterator[tuple[KeyPath, Any]]:
 def find_parent(name: str, child: Path, folders: Sequence[Path] | None) -> Path | None:
     """The file that `child` extends by this name: first in its own folder, then on the search path.
 
-    A profile's own name refers to the next profile of that name on the search path. A pinned team profile uses the
-    copies that were pinned with it before the current ones.
+    A profile's own name refers to the next profile of that name on the search path.
     """
     folder_of_child = child.parent
     path = search_folders() if folders is None else list(folders)
-    pinned = pinned_parents(child)
     if name != child.stem:
         own_folders = [folder_of_child, folder_of_child.parent] if folder_of_child.name == BASES else [folder_of_child]
-        places = [*own_folders, *pinned, *path]
+        places = [*own_folders, *path]
     else:
-        places = [*_after(folder_of_child, pinned), *_after(folder_of_child, path)]
+        places = _after(folder_of_child, path)
     for folder in places:
         for file in (folder / f"{name}{ENDING}", folder / BASES / f"{name}{ENDING}"):
             if os.path.isfile(file) and os.path.realpath(file) != os.path.realpath(child):

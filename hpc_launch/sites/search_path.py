@@ -18,13 +18,6 @@ from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.type_hints import NAME_PATTERN
 
-PINNED = "pinned"
-"""A link in a team's folder: to the copy of the pinned revision (relative), or to a shared folder (absolute)."""
-BELOW = ".below"
-"""Folder in a pinned copy with the profiles that it extends from other sources, as of the pinning. One folder per
-layer, nearest first."""
-SCRIPTS = ".scripts"
-"""Folder in a pinned copy with the scripts that its profiles rendered at that time."""
 RECORD = "team.json"
 
 
@@ -37,13 +30,11 @@ class Team(Struct, frozen=True):
     revision: str | None = None
     """The requested branch, tag or commit. None for a folder."""
     commit: str | None = None
-    version: str = ""
-    """hpc-launch version that pinned it."""
 
     @property
     def folder(self) -> Path:
-        """Folder with its profiles."""
-        return teams_folder() / self.name / PINNED
+        """Folder with its profiles: the copy of the commit, or the shared folder itself."""
+        return Path(self.url) if self.commit is None else teams_folder() / self.name / self.commit
 
 
 def teams_folder() -> Path:
@@ -52,52 +43,25 @@ def teams_folder() -> Path:
 
 
 def team_folders() -> Iterator[tuple[str, Path]]:
-    """(layer, folder) of all added sources, by name: pinned repositories, then shared folders."""
-    shared = []
-    for name in _names():
-        pinned = teams_folder() / name / PINNED
-        try:
-            target = os.readlink(pinned)
-        except OSError:
-            continue
-        if os.path.isabs(target):
-            shared.append((f"shared {name}", pinned))
-        else:
-            yield f"team {name}", pinned
-    yield from shared
-
-
-def shared_folders() -> Iterator[Path]:
-    """The added folders, which are read in place."""
-    yield from (folder for layer, folder in team_folders() if layer.startswith("shared "))
+    """(layer, folder) of all added sources, by name: copies of repositories, then shared folders."""
+    added = teams()
+    yield from ((f"team {team.name}", team.folder) for team in added if team.commit is not None)
+    yield from ((f"shared {team.name}", team.folder) for team in added if team.commit is None)
 
 
 def teams() -> list[Team]:
     """All added sources, by name."""
-    return [team for name in _names() if (team := find_team(name)) is not None]
+    try:
+        names = sorted(entry.name for entry in os.scandir(teams_folder()) if not entry.name.startswith("."))
+    except OSError:
+        return []
+    return [team for name in names if (team := find_team(name)) is not None]
 
 
 def find_team(name: str) -> Team | None:
     """The source added under a name. None if there is none, or if its record is damaged."""
     record = read_record(teams_folder() / name / RECORD, Team)
     return None if record is None else replace(record, name=name)
-
-
-def _names() -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(teams_folder()) if not entry.name.startswith("."))
-    except OSError:
-        return []
-
-
-def pinned_parents(child: Path) -> list[Path]:
-    """Copies of what the pinned profile `child` extends from other sources, by layer. Empty for other profiles."""
-    for folder in (child.parent, *child.parent.parents[:3]):
-        try:
-            return sorted((folder / BELOW).iterdir())
-        except OSError:
-            continue
-    return []
 
 
 ENDING = ".yaml"
@@ -116,7 +80,7 @@ def search_path(project: Path | None = None) -> Iterator[tuple[str, Path]]:
     """(layer, folder), nearest first. The first folder that contains a name wins.
 
     The layers are `user`, `project` (of the job file's folder, by default the current one), `HPC_LAUNCH_SITE_PATH`,
-    `team NAME` (a pinned repository), `shared NAME` (a folder), `machine` and `shipped`.
+    `team NAME` (a repository at a commit), `shared NAME` (a folder), `machine` and `shipped`.
     """
     yield "user", config_folder() / "sites"
     yield from project_folder(project)

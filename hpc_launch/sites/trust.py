@@ -21,7 +21,7 @@ from hpc_launch.base.user_dirs import config_folder, make_private
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Layer
 from hpc_launch.job.shell_text import visible
-from hpc_launch.sites.search_path import find_team, shared_folders, teams_folder
+from hpc_launch.sites.search_path import find_team, teams, teams_folder
 
 MACHINE = Path("/etc/hpc-launch/sites")
 """The administrator's profiles."""
@@ -81,8 +81,9 @@ def _is_own_place(path: Path, document: Document, folder: Path) -> bool:
         if document.opened is None or stat.S_ISLNK(path.lstat().st_mode):
             return False
         real = folder.resolve(strict=True)
+        shared = (team.folder for team in teams() if team.commit is None)
         named = os.environ.get("HPC_LAUNCH_SITE_PATH", "").split(os.pathsep)
-        own = (config_folder() / "sites", *map(Path, filter(None, named)), *shared_folders())
+        own = (config_folder() / "sites", *map(Path, filter(None, named)), *shared)
         owners = {0} if real == MACHINE else {0, os.getuid()} if real in {one.resolve() for one in own} else set()
         # Whoever can write to a folder can replace what is in it, even between the reading and this look.
         parts = (document.opened, access_to(real), access_to(path.parent))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -134,7 +135,7 @@ def test_a_team_whose_folder_is_gone_is_named(write: Write, refused: Refusing, p
     write(there=f"name: there\n{BODY}")
     team = tmp_path / "config" / "hpc-launch" / "teams" / "ours"
     team.mkdir(parents=True)
-    (team / "pinned").symlink_to(tmp_path / "unmounted")
+    (team / "team.json").write_text(json.dumps({"name": "ours", "url": str(tmp_path / "unmounted")}))
     found = refused()
     assert [(one.code, str(one.place)) for one in found] == [("HL301", "--site")]
     assert "the profiles of shared ours are missing" in str(found[0].hint)
