@@ -5,11 +5,12 @@
     python3 -I agent.pyz notify deliver RUN_DIR          send what is due for a run or a sweep: any driver
     python3 -I agent.pyz notify test                     send the event on standard input; prints the results
 
-Self-contained: standard library of Python 3.6 or later, in the run's agent.pyz. Beside it lie
-notify_event.py (what is sent once), notify_job.py (what the job sees) and notify_send.py. The address of a webhook is
-in an environment variable that `notify:` names.
+Self-contained: standard library of Python 3.6 or later, in the run's agent.pyz. Beside it lie notify_event.py (what is
+sent once) and notify_job.py (what the job sees). The address of a webhook is in an environment variable that `notify:`
+names; it is never shown, on a command line or in an error.
 
-Nothing here changes the outcome of a job or delays it: each message has LIMIT_S seconds in all.
+Nothing here changes the outcome of a job or delays it: each message has LIMIT_S seconds in all, in a thread of its own,
+with which the process does not wait for the look-up of a name or for an answer that never ends.
 
 The text of a message, and the request that each kind of webhook expects, are here, too. Values come from logs, so they
 are hostile: control and invisible characters are removed, lengths are limited, and each format shows them as plain
@@ -19,15 +20,18 @@ text, without mentions, links or markup.
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 import unicodedata
+import urllib.error
+import urllib.request
 from typing import Any, Dict, List, Tuple
 
 from hpc_launch.agent import notify_event as event_files
-from hpc_launch.agent import program
 
 LONGEST, LONGEST_TEXT = 400, 2500
 TITLES = {
@@ -115,16 +119,12 @@ def _mattermost(event: Dict[str, Any]) -> Dict[str, Any]:
 
 def _teams(event: Dict[str, Any]) -> Dict[str, Any]:
     # A TextBlock reads Markdown, a TextRun does not (adaptivecards.io/explorer/TextRun.html).
-    runs = [[{"type": "TextRun", "text": title(event), "weight": "Bolder"}]]
-    runs += [
-        [{"type": "TextRun", "text": label + ": ", "weight": "Bolder"}, {"type": "TextRun", "text": value}]
-        for label, value in facts(event)
-    ]
+    lines = [{"type": "TextRun", "text": line} for line in text(event).splitlines()]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        "body": [{"type": "RichTextBlock", "inlines": inlines} for inlines in runs],
+        "body": [{"type": "RichTextBlock", "inlines": [line]} for line in lines],
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
     return {"type": "message", "attachments": [attachment]}
@@ -147,78 +147,105 @@ Result = Tuple[str, str]
 """`sent`, `failed` or `unknown`, and why."""
 
 
-class Sender:
-    """A process that tells one channel; `result` waits for it, at most until its limit."""
+class Message(threading.Thread):
+    """Tells one channel, and keeps the result, also in the claim at `path`."""
 
-    def __init__(self, channel: str, receiver: Any, event: Dict[str, Any]) -> None:
-        self.end = time.monotonic() + LIMIT_S
-        self.webhook = channel == "webhook"
-        if self.webhook:
-            words = [sys.executable, *program("notify_send")]
-            headers, body = request(receiver["format"], event)
-            url = os.environ[receiver["secret"]]
-            text = json.dumps({"url": url, "headers": headers, "body": body, "limit_s": LIMIT_S})
-        else:
-            words = [os.path.expanduser(receiver[0]), *receiver[1:]]
-            text = json.dumps(public(event)) + "\n"
-        self.text = text.encode("utf-8", "replace")
-        self.problem = ""
+    def __init__(self, channel: str, receiver: Any, event: Dict[str, Any], path: str = "") -> None:
+        super().__init__(daemon=True)
+        self.channel, self.receiver, self.event, self.path = channel, receiver, event, path
+        self.until = time.monotonic() + LIMIT_S + 1
+        self.result = ("", "")
+        self.start()
+
+    def run(self) -> None:
+        tell = tell_webhook if self.channel == "webhook" else tell_command
+        self.note(tell(self.receiver, self.event))
+
+    def note(self, result: Result) -> None:
+        self.result = result
         try:
-            self.process = subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if self.webhook else subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=None if self.webhook else environment(),
-                start_new_session=True,
-            )
-        except OSError as error:
-            self.problem = "cannot start: %s" % (error.strerror or type(error).__name__)
+            if self.path:
+                event_files.replace(self.path, {"state": result[0], "time": time.time(), "why": result[1]})
+        except OSError:
+            pass  # it stays as it is: the result is not known
 
-    def result(self) -> Result:
-        """What became of the message."""
-        if self.problem:
-            return "failed", self.problem
-        output, late = b"", False
-        try:
-            output = self.process.communicate(self.text, timeout=max(self.end + 1 - time.monotonic(), 0.1))[0] or b""
-        except subprocess.TimeoutExpired:
-            late = True
-        finally:
-            kill(self.process)
-        if not self.webhook:
-            if late:
-                return "unknown", "stopped after %d s" % LIMIT_S
-            code = self.process.returncode
-            return ("sent", "") if code == 0 else ("failed", "the command ended with exit code %d" % code)
-        state, _, why = (output.decode("utf-8", "replace").strip().splitlines() or [""])[-1].partition(" ")
-        if state in ("sent", "failed"):
-            return state, why[:200]
-        if state == "connected":
-            return "unknown", "no answer within %d s" % LIMIT_S
-        return "failed", "no connection within %d s" % LIMIT_S
+    def wait(self) -> Result:
+        """The result, at the latest when its time is over."""
+        self.join(max(self.until - time.monotonic(), 0.1))
+        if not self.result[0]:
+            self.note(("unknown", "no answer within %d s" % LIMIT_S))
+        return self.result
 
 
-def kill(process: Any) -> None:
-    """End what is left of a process group."""
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Nobody else gets the message."""
+
+
+def tell_webhook(receiver: Dict[str, str], event: Dict[str, Any]) -> Result:
+    """Send a request. A redirect is not followed, and the answer is not read."""
+    url = os.environ[receiver["secret"]].strip()
+    if not url.lower().startswith(("https://", "http://")):
+        return "failed", "the secret holds no http:// or https:// address"
+    headers, body = request(receiver["format"], event)
     try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        pass
+        body_bytes = body.encode("utf-8", "replace")
+        task = urllib.request.Request(url, body_bytes, headers, method="POST")  # noqa: S310 - the scheme is known
+        urllib.request.build_opener(_NoRedirect).open(task, timeout=LIMIT_S).close()
+    except urllib.error.HTTPError as error:
+        redirected = ": a redirect, which is not followed" if 300 <= error.code < 400 else ""
+        return "failed", "the webhook answered with HTTP status %d%s" % (error.code, redirected)
+    except urllib.error.URLError as error:  # before the request was sent
+        return "failed", reason(error.reason)
+    except socket.timeout:
+        return "unknown", "no answer within %d s" % LIMIT_S
+    except Exception as error:
+        return "failed", reason(error)
+    return "sent", ""
+
+
+def reason(error: Any) -> str:
+    """Why it failed, in words that do not repeat the address, as messages of exceptions do."""
+    if isinstance(error, socket.gaierror):
+        return "the host of the webhook cannot be found"
+    if isinstance(error, socket.timeout):
+        return "no connection within %d s" % LIMIT_S
+    if isinstance(error, ssl.SSLError):
+        return "TLS error (%s)" % (error.reason or type(error).__name__)
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return "no valid answer (%s)" % type(error).__name__
+
+
+def tell_command(words: List[str], event: Dict[str, Any]) -> Result:
+    """Run a command with the event on its standard input, and without addresses in its environment."""
     try:
-        process.wait(1)
+        process = subprocess.Popen(
+            [os.path.expanduser(words[0]), *words[1:]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name not in SECRETS},
+            start_new_session=True,
+        )
+    except OSError as error:
+        return "failed", "cannot start: %s" % (error.strerror or type(error).__name__)
+    try:
+        process.communicate((json.dumps(public(event)) + "\n").encode("utf-8", "replace"), timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        pass
+        return "unknown", "stopped after %d s" % LIMIT_S
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass
+    code = process.returncode
+    return ("sent", "") if code == 0 else ("failed", "the command ended with exit code %d" % code)
 
 
 SECRETS = {""}
 """Variables with addresses that `notify:` names."""
-
-
-def environment() -> Dict[str, str]:
-    """The environment of a command: without such addresses."""
-    return {name: value for name, value in os.environ.items() if name not in SECRETS}
 
 
 def reachable(channel: str, receiver: Any) -> bool:
@@ -233,7 +260,7 @@ def reachable(channel: str, receiver: Any) -> bool:
 
 def deliver(run: str) -> int:
     """Send what is due for a run, all at the same time. Returns the number of messages."""
-    senders = []  # type: List[Tuple[str, Sender]]
+    messages = []  # type: List[Message]
     for name, event in event_files.events(run):
         for channel in event_files.CHANNELS:
             receiver = event["channels"].get(channel)
@@ -241,22 +268,10 @@ def deliver(run: str) -> int:
                 continue
             path = event_files.claim(run, name, event, channel)
             if path is not None:
-                senders.append((path, Sender(channel, receiver, event)))
-    threads = [threading.Thread(target=finish, args=pair) for pair in senders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return len(senders)
-
-
-def finish(path: str, sender: Sender) -> None:
-    """Wait for a sender and record its result in its claim."""
-    state, why = sender.result()
-    try:
-        event_files.replace(path, {"state": state, "time": time.time(), "why": why})
-    except OSError:
-        pass  # it stays as it is: the result is not known
+                messages.append(Message(channel, receiver, event, path))
+    for message in messages:
+        message.wait()
+    return len(messages)
 
 
 def test(event: Dict[str, Any]) -> int:
@@ -264,8 +279,7 @@ def test(event: Dict[str, Any]) -> int:
     results = {}
     for channel, receiver in event["channels"].items():
         known = reachable(channel, receiver)
-        sender = Sender(channel, receiver, event) if known else None
-        state, why = sender.result() if sender is not None else ("failed", "the secret is not set")
+        state, why = Message(channel, receiver, event).wait() if known else ("failed", "the secret is not set")
         results[channel] = {"state": state, "why": why}
     print(json.dumps(results))
     return 0

@@ -11,15 +11,13 @@ import time
 from typing import Any, Callable, Dict
 
 from hpc_launch.agent.notify_event import point_over, read, record_event
+from hpc_launch.agent.watch_processes import stat_of
 
 LOOK_S = 10.0
 RETRY_S = 60.0
-LATE_S = 30.0
-"""A look that is later than this: the job was suspended."""
 SEARCH_S = 0.5
 TAIL = 64 * 1024
 LONGEST_LINE = 2000
-_ATTEMPT = re.compile(r"[0-9]{3,5}$")
 _POINT = re.compile(r"(.+)\.([0-9]+)$")
 
 
@@ -141,22 +139,19 @@ class JobNotices:
 
     def follow(self, parent: int) -> None:
         """Send the start, then watch the log until the script ends."""
-        born = start_of(parent)
+        born = stat_of(parent)[19:20]  # its start time: process ids are reused
         self.started()
         folder = self.run if self.alone else self.sweep
         self.deliver(folder)
         steps = self.alone and "first_step" in self.wanted and "step" in self.log.patterns
         silence = self.settings.get("no_progress_s") if self.alone and "no_progress" in self.wanted else None
         steps = steps and not os.path.exists(os.path.join(self.run, "notify", "first_step.json"))
-        last = looked = tried = time.time()
+        last = tried = time.time()
         told = False
         ended = os.path.join(self.attempt, "end.json")
-        while (steps or silence) and start_of(parent) == born and not os.path.exists(ended):
+        while (steps or silence) and stat_of(parent)[19:20] == born and not os.path.exists(ended):
             time.sleep(min(LOOK_S, (silence or LOOK_S) / 4.0))
             now = time.time()
-            if now - looked > LATE_S:
-                last = now
-            looked = now
             if self.log.look():
                 last, told = now, False
             if steps and self.log.found.get("step") is not None:
@@ -227,12 +222,3 @@ def plan_of(attempt: str) -> Dict[str, Any]:
         if plan:
             return plan
     return {}
-
-
-def start_of(process: int) -> str:
-    """When a process started, as the kernel counts; empty where it is gone."""
-    try:
-        with open("/proc/%d/stat" % process) as stream:
-            return stream.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
