@@ -35,7 +35,7 @@ def test_another_job_on_the_node_is_not_what_is_left_of_this_one(tmp_path: Path)
     environ = {"PATH": os.environ["PATH"], "HPC_LAUNCH_ATTEMPT_DIR": str(tmp_path)}
     other, left = (subprocess.Popen(["sleep", "60"], env={**environ, "SLURM_JOB_ID": job_id}) for job_id in ("8", "7"))
     try:
-        words = [*program("leftovers"), "end", str(tmp_path)]
+        words = [*program("job_processes"), "end", str(tmp_path)]
         environ |= {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "3", "HPC_LAUNCH_ATTEMPT_DIR": ""}
         done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60, check=False)
         assert left.wait(10) == -9

@@ -21,6 +21,7 @@ from jinja2 import Environment
 from msgspec.structs import replace
 
 from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_first
+from hpc_launch.agent.job_processes import start_of
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular, refuse_replaceable, write_output
 from hpc_launch.base.findings import Finding
@@ -51,7 +52,7 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import create_run, new_folder
-from hpc_launch.schedulers.local import processes
+from hpc_launch.schedulers.local import supervisor
 from hpc_launch.schedulers.local.local_jobs import LocalState
 from hpc_launch.script.parts import part
 from hpc_launch.script.template_environment import _QuietCache
@@ -641,7 +642,7 @@ def test_a_module_is_not_imported_from_the_current_folder(tmp_path: Path, monkey
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')\nraise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
     done = subprocess.run(
-        [*module_command(processes.SUPERVISOR), "--help"], capture_output=True, text=True, timeout=120, check=False
+        [*module_command(supervisor.SUPERVISOR), "--help"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "--job-id" in done.stdout
@@ -697,7 +698,7 @@ def without_current_folder(value: ast.expr) -> bool:
 @pytest.mark.parametrize("shell", [-1, 0, 1, "self"])
 def test_a_process_named_in_a_file_gets_no_signal_unless_it_is_the_job_s(shell: int | str, tmp_path: Path) -> None:
     number = os.getpid() if shell == "self" else int(shell)
-    ours = processes.start_of(os.getpid())
+    ours = start_of(os.getpid())
     state = LocalState(
         job_id="local-1", state="RUNNING", pid=os.getpid(), pid_start=ours, space=pid_space(), shell=number
     )

@@ -140,7 +140,7 @@ class FanOut:
 
     def end_what_is_left(self, connection: Connection) -> None:
         """End the processes of a host whose connection was lost: its end may have been that of the agent there."""
-        words = ["python3", *program("on_host"), "--end", self.folder, str(connection.node)]
+        words = ["python3", *program("job_processes"), "end", self.folder, str(connection.node)]
         ssh = ["ssh", "-oConnectTimeout=3", *SSH[1:]]  # ssh takes the first of an option
         process = subprocess.Popen(
             [*ssh, "--", connection.host, "bash -s"],

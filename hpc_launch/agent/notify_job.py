@@ -10,8 +10,8 @@ import signal
 import time
 from typing import Any, Callable, Dict
 
+from hpc_launch.agent.job_processes import start_of
 from hpc_launch.agent.notify_event import point_over, read, record_event
-from hpc_launch.agent.watch_processes import stat_of
 
 LOOK_S = 10.0
 RETRY_S = 60.0
@@ -139,7 +139,7 @@ class JobNotices:
 
     def follow(self, parent: int) -> None:
         """Send the start, then watch the log until the script ends."""
-        born = stat_of(parent)[19:20]  # its start time: process ids are reused
+        born = start_of(parent)
         self.started()
         folder = self.run if self.alone else self.sweep
         self.deliver(folder)
@@ -149,7 +149,7 @@ class JobNotices:
         last = tried = time.time()
         told = False
         ended = os.path.join(self.attempt, "end.json")
-        while (steps or silence) and stat_of(parent)[19:20] == born and not os.path.exists(ended):
+        while (steps or silence) and start_of(parent) == born and not os.path.exists(ended):
             time.sleep(min(LOOK_S, (silence or LOOK_S) / 4.0))
             now = time.time()
             if self.log.look():

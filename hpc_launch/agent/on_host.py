@@ -1,7 +1,6 @@
 """Runs the job's command on one host, and ends it when the connection to the first host is lost.
 
     on_host.py [--lease] COMMAND...  in the shell that fan_out.py starts over ssh
-    on_host.py --end FOLDER NODE     end what a killed one left behind
 
 Without a terminal, ssh sends no signal when it ends. So the first host writes a line to the standard input every
 second: the end of the input, or SILENT_S without a line, ends all processes of the command, in whatever session. The
@@ -11,33 +10,19 @@ other run may use the host (lease.py): 75 if one does.
 Self-contained: standard library of Python 3.6 or later.
 """
 
-import ctypes
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from typing import Callable, List, Optional, Set
+from typing import List, Optional
 
+from hpc_launch.agent.job_processes import SET_CHILD_SUBREAPER, SET_PDEATHSIG, below, end_all, prctl
 from hpc_launch.agent.lease import Lease
-from hpc_launch.agent.watch_processes import belonging, below, send, stat_of
 
 SILENT_S = 10.0
-"""With KILL_S less than the 15 s in which a host without a connection ends its part of the job."""
-KILL_S = 3.0
-"""Seconds between SIGTERM and SIGKILL."""
-DEAD_S = 5.0
-"""Seconds to wait for killed processes: one that hangs in the kernel cannot be killed."""
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-
-
-def prctl(option: int, value: int) -> None:
-    """prctl(2). Without it the command still runs, but a stray process may survive."""
-    try:
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass
+"""With KILL_S of job_processes.py less than the 15 s in which a host without a connection ends its part of the job."""
 
 
 class Command:
@@ -48,11 +33,11 @@ class Command:
         self.ended = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.on_signal)
-        prctl(_SET_CHILD_SUBREAPER, 1)
+        prctl(SET_CHILD_SUBREAPER, 1)
         parent = os.getpid()
 
         def end_with_parent() -> None:
-            prctl(_SET_PDEATHSIG, signal.SIGTERM)
+            prctl(SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:
                 os._exit(143)
 
@@ -118,29 +103,8 @@ def noted() -> bool:
     return any(name.startswith(begin) and name.endswith(".exit") for name in names)
 
 
-def end_all(remaining: Callable[[], List[int]], reap: Callable[[], None] = lambda: None) -> None:
-    """Send SIGTERM, wait KILL_S, then SIGKILL until none is left."""
-    for pid in remaining():
-        send(pid, signal.SIGTERM)
-    begin = time.monotonic()
-    while time.monotonic() - begin < KILL_S + DEAD_S:
-        reap()
-        left = [pid for pid in remaining() if stat_of(pid)[:1] not in (["Z"], ["X"], [])]
-        if not left:
-            return
-        if time.monotonic() - begin > KILL_S:
-            for pid in left:
-                send(pid, signal.SIGKILL)
-        time.sleep(0.05)
-
-
 def main(words: List[str]) -> int:
-    """Run the command, or end what is left of one."""
-    if words[:1] == ["--end"]:
-        sessions: Set[str] = set()
-        node = ["HPC_LAUNCH_ATTEMPT_DIR=%s" % words[1], "HPC_LAUNCH_NODE=%s" % words[2]]
-        end_all(lambda: belonging(node, sessions))
-        return 0
+    """Run the command."""
     lease = None
     if words[:1] == ["--lease"]:
         words = words[1:]

@@ -5,7 +5,7 @@
 Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3`
 outside any container. It exits with its parent, the launcher. A job also trains without it.
 
-Beside it lie watch_processes.py (the ranks), watch_node.py (memory and network),
+Beside it lie job_processes.py (the ranks), watch_node.py (memory and network),
 watch_hang.py and watch_hang.py.
 
     ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, gone, sample, hang, end; of node 0 also
@@ -26,9 +26,9 @@ import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+from hpc_launch.agent.job_processes import Rank, find_ranks, open_pidfd, top_of_node
 from hpc_launch.agent.watch_hang import Gpus, HangDetector
 from hpc_launch.agent.watch_node import Heartbeat, NetworkRates, OomKills, kill_step, memory_mib
-from hpc_launch.agent.watch_processes import Rank, find_ranks, open_pidfd, top_of_node
 
 LOOK_S = 5.0
 EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # while ranks are starting: one may die within seconds

@@ -16,7 +16,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from hpc_launch.agent.watch_processes import Rank, environment_of, send, stat_of, text_of
+from hpc_launch.agent.job_processes import Rank, environment_of, send, stat_of, text_of
 
 NVIDIA_FIELDS = (
     "index,utilization.gpu,memory.used,temperature.gpu,power.draw,clocks.sm,clocks_throttle_reasons.active,"

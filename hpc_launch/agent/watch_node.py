@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from hpc_launch.agent.watch_processes import below, send, text_of
+from hpc_launch.agent.job_processes import below, send, text_of
 
 BEAT_S = 4.0
 FENCE_S = 10.0

@@ -41,7 +41,7 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
     # --overlap --mem=0: a step that has lost a node keeps what it has until Slurm gives the node up.
     answers=$(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 60 srun --job-name=hpc-launch --overlap --mem=0 \
         "${reached[@]}" --nodes="$count" --ntasks="$count" --ntasks-per-node=1 \
-        python3 -I "$run_dir/hooks/agent.pyz" leftovers end "$attempt_dir" </dev/null)
+        python3 -I "$run_dir/hooks/agent.pyz" job_processes end "$attempt_dir" </dev/null)
     [ "$(grep -c ' none$' <<<"$answers")" -eq "$count" ] ||
         { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
     read -r first_step _ < <(grep ' none$' <<<"$answers")

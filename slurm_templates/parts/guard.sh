@@ -22,7 +22,7 @@ guard() { # COMMAND...
             read -r -t 1 -u "$clock" || :
         done
         python=$(command -v python3) && [ -f "$agent" ] || { echo "[hpc-launch] cannot send SIG$job_warn without python3" >&2; return; }
-        until "$python" -I "$agent" leftovers warn $$ "$HPC_LAUNCH_GUARD" "$job_warn"; do
+        until "$python" -I "$agent" job_processes warn $$ "$HPC_LAUNCH_GUARD" "$job_warn"; do
             kill -0 "$child" 2>/dev/null || return
             read -r -t 1 -u "$clock" || :
         done

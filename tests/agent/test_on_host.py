@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.schedulers.local.processes import start_of
+from hpc_launch.agent.job_processes import start_of
 from tests.agent.program import program
 from tests.busy import patience
 
@@ -66,7 +66,7 @@ def test_what_wrote_over_its_environment_is_not_left_behind(tmp_path: Path) -> N
     with os.fdopen(reader) as output:
         pids = [int(word) for word in output.readline().split()]
     assert len(pids) == 2
-    end = [*program("on_host"), "--end", folder, "1"]
+    end = [*program("job_processes"), "end", folder, "1"]
     try:
         subprocess.run(end, check=True, timeout=60)
         limit = time.monotonic() + patience(5)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.agent import job_processes as processes
 from hpc_launch.agent import watch_hang as hangs
-from hpc_launch.agent import watch_processes as processes
 from hpc_launch.diagnose.hang_stacks import stacks_in_log
 from tests.agent.program import archive, program
 from tests.busy import patience

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.agent.job_processes import start_of
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.schedulers.local import local_jobs, supervisor
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
-from hpc_launch.schedulers.local.processes import descendants, processes_of_job, start_of
+from hpc_launch.schedulers.local.supervisor import descendants, processes_of_job
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from tests.busy import patience
 
@@ -307,8 +308,6 @@ def test_the_supervisor_imports_nothing_heavy() -> None:
         "*sorted({'click', 'pydantic', 'msgspec', 'jinja2', 'submitit', 'subprocess'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    package = "hpc_launch.schedulers"
-    local = [f"{package}.local{name}" for name in ("", ".processes", ".supervisor")]
-    base = [f"hpc_launch.base{name}" for name in ("", ".pid_space")]
-    expected = ["hpc_launch", *base, package, f"{package}.job_files", *local]
+    names = "agent agent.job_processes base base.pid_space schedulers schedulers.job_files schedulers.local".split()
+    expected = ["hpc_launch", *(f"hpc_launch.{name}" for name in names), "hpc_launch.schedulers.local.supervisor"]
     assert done.stdout.split() == expected

@@ -12,12 +12,12 @@ from typing import TypedDict
 
 from msgspec import Struct, structs
 
+from hpc_launch.agent.job_processes import start_of
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import access_to, only_writable_by
 from hpc_launch.base.json_records import read_record
 from hpc_launch.base.pid_space import pid_space
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.schedulers.local.processes import start_of
 
 
 @dataclass(frozen=True)

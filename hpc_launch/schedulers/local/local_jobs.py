@@ -18,12 +18,13 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from hpc_launch.agent.job_processes import start_of, stat_of
 from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.base.pid_space import machine_id, pid_space
 from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT, hosts_of
-from hpc_launch.schedulers.local.processes import is_supervisor, parent_of, start_of
+from hpc_launch.schedulers.local.supervisor import is_supervisor
 from hpc_launch.schedulers.scheduler import ENDED_STATES
 
 
@@ -82,7 +83,8 @@ class LocalState(Struct, frozen=True, kw_only=True):
     def batch_shell(self) -> int | None:
         """The batch shell's process id, if that process is a child of the supervisor. Meaningful on its own host."""
         shell = self.shell
-        return shell if shell is not None and self.supervised and parent_of(shell) == self.pid else None
+        is_child = shell is not None and stat_of(shell)[1:2] == [str(self.pid)]
+        return shell if is_child and self.supervised else None
 
 
 def read_local_state(folder: Path) -> LocalState | None:

@@ -20,7 +20,7 @@ from hpc_launch.job.hostlist import compress
 from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import LocalState, read_local_state
-from hpc_launch.schedulers.local.processes import (
+from hpc_launch.schedulers.local.supervisor import (
     IN_ALLOCATION,
     JOB_ID,
     JOB_MARKER,

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -33,9 +32,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.agent.job_processes import (
+    SET_CHILD_SUBREAPER,
+    SET_PDEATHSIG,
+    belonging,
+    below,
+    prctl,
+    send,
+    start_of,
+    text_of,
+)
 from hpc_launch.base.pid_space import machine_id, pid_space
 from hpc_launch.schedulers.job_files import BATCH_LOG, LOCAL_STATE, SCRIPT
-from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER, descendants, job_marker, send_signal, start_of
+
+JOB_ID = "HPC_LAUNCH_JOB_ID"
+
+IN_ALLOCATION = "HPC_LAUNCH_IN_ALLOCATION"
+"""Set for a Slurm script that runs inside an existing allocation, under a job id of hpc-launch."""
+JOB_MARKER = "HPC_LAUNCH_LOCAL_JOB"
+"""Variables that every process of a local job inherits: the job id for its script, and `ID:FOLDER` as its marker,
+because ids are unique only within a state folder."""
+
+SUPERVISOR = "hpc_launch.schedulers.local.supervisor"
+"""This module."""
 
 KILL_WAIT_S = 10.0
 """Seconds between SIGTERM and SIGKILL (slurm.conf's KillWait; its default is 30)."""
@@ -44,15 +63,34 @@ DEAD_WAIT_S = 10.0
 WRITE_TRIES = 60
 """How often, once a second, to retry recording the end if the disk is full or unavailable."""
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 """Signals that a supervisor blocks and waits for."""
 
 
-def _prctl(option: int, value: int) -> None:
-    """prctl(2). Without it jobs still run, but stray processes may survive their end."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+def is_supervisor(pid: int) -> bool:
+    """Whether a process is the supervisor of a local job."""
+    return SUPERVISOR in text_of(f"/proc/{pid}/cmdline").split("\0")
+
+
+def descendants(ancestor: int) -> list[int]:
+    """All living descendants of a process, in any session.
+
+    Excludes the supervisor of another job and its descendants: a job may submit the next one, whose supervisor stays
+    a descendant while the first job's supervisor is its subreaper.
+    """
+    return below(ancestor, is_supervisor)
+
+
+def processes_of_job(job_id: str, folder: str, shell: int | None = None) -> list[int]:
+    """All living processes with the marker of a job, and those in the session of its batch shell that wrote over their
+    environment."""
+    return belonging([f"{JOB_MARKER}={job_id}:{folder}"], {str(shell)})
+
+
+def send_signal(pids: list[int], number: signal.Signals) -> None:
+    """Send a signal to each process that still exists."""
+    for pid in pids:
+        send(pid, number)
 
 
 @dataclass
@@ -82,7 +120,7 @@ class SupervisedJob:
 
     def start(self) -> None:
         """Start the batch shell and record it. Raises OSError."""
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        prctl(SET_CHILD_SUBREAPER, 1)
         self.write(
             job_id=self.job_id,
             name=self.name,
@@ -112,14 +150,14 @@ class SupervisedJob:
             self.write(state="RUNNING", started=time.time(), shell=self.shell)
 
     def _exec_shell(self, supervisor: int) -> None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        prctl(SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != supervisor:
             os._exit(143)  # the supervisor died before prctl took effect
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.environ |= {JOB_ID: self.job_id, JOB_MARKER: job_marker(self.job_id, str(self.folder))}
+        os.environ |= {JOB_ID: self.job_id, JOB_MARKER: f"{self.job_id}:{self.folder}"}
         os.execvp("bash", ["bash", str(self.folder / SCRIPT), str(self.folder)])  # noqa: S606 - bash is one
 
     def run(self) -> None:

@@ -28,7 +28,7 @@ from hpc_launch.schedulers.local.local_scheduler import (
     supervisor_command,
     write_script,
 )
-from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER
+from hpc_launch.schedulers.local.supervisor import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
 from hpc_launch.schedulers.ssh.hand_over_run import hand_over_run, take_back_run
