@@ -1,113 +1,91 @@
-"""Facts that affect training speed: samples of GPUs and ranks, and lines of the logs; and the remarks that rules make.
+"""What affects the speed of an attempt: samples of its GPUs and ranks, and lines of its logs. Bounded.
 
-NCCL reports its transports only with `NCCL_DEBUG=INFO`, PyTorch its bucket size with `TORCH_DISTRIBUTED_DEBUG=INFO`,
-DeepSpeed always. Message texts: NCCL 2.20 to 2.28, aws-ofi-nccl 1.7 to 1.16, PyTorch 2.13 (c10d logger, DataLoader),
-DeepSpeed 0.19.8 (stage_1_and_2.py, stage3.py), Lightning 2.
+NCCL reports its transports only with `NCCL_DEBUG=INFO`. Message texts: NCCL 2.20 to 2.28, aws-ofi-nccl 1.7 to 1.16,
+PyTorch 2.13 (DataLoader).
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from statistics import median
 from typing import Literal
 
 from msgspec import Struct
 
+from hpc_launch.base.files import open_regular
+from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.rank_logs import log_files
+from hpc_launch.runs.records.node_records import GpuSample, WatcherSample, watcher_samples
+from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
+from hpc_launch.runs.records.submission import ScriptRecord
 
-LineKind = Literal[
-    "socket", "no_ib", "shm", "p2p", "nvlink", "p2p_off",
-    "ddp_bucket", "ddp_total", "zero_bucket", "workers", "few_workers",
-]  # fmt: skip
+HEAD = 2 << 20
+"""Bytes read from the start of a log, where libraries report their choices."""
+MAX_LOGS = 64
+MAX_NODES = 1024
+MAX_LINE = 2000
+"""Bytes of a line that are kept."""
+
+LineKind = Literal["socket", "no_ib", "shm", "p2p", "nvlink", "p2p_off", "workers"]
+
+PATTERNS: tuple[tuple[LineKind, re.Pattern[bytes]], ...] = (
+    ("socket", re.compile(rb"NCCL INFO Using network Socket\b")),
+    ("socket", re.compile(rb"NCCL INFO Channel [^\n]{1,80} via NET/Socket/")),
+    ("socket", re.compile(rb"NET/OFI Selected [Pp]rovider is (?:sockets|tcp)\b")),
+    ("no_ib", re.compile(rb"NET/IB ?: No device found")),
+    ("no_ib", re.compile(rb"Failed to open libibverbs")),
+    ("shm", re.compile(rb"Channel \d[^\n]{1,80} via SHM/")),
+    ("p2p", re.compile(rb"Channel \d[^\n]{1,80} via P2P/")),
+    ("nvlink", re.compile(rb"NCCL INFO [ +]{0,40}NVL\[ ?\d")),
+    ("p2p_off", re.compile(rb"P2P is disabled between NVLINK connected GPUs")),
+    ("p2p_off", re.compile(rb"NCCL_P2P_DISABLE set by environment to 1")),
+    ("workers", re.compile(rb"This DataLoader will create \d{1,6} worker processes in total\. Our suggested max")),
+)
+"""Each begins with literal text, which `re` finds fast."""
+_RANK = re.compile(r"\[rank(\d{1,9})\]:")
+
+REASONS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of `clocks_throttle_reasons.active` (nvml.h, nvmlClocksThrottleReason…) that slow down a busy GPU. Excludes the
+power cap (0x4), which is normal under full load."""
+
+MIN_GPU_SAMPLES = 3
+"""Minimum samples of a GPU: a single one may fall into an evaluation or a checkpoint."""
 
 
 class LogFact(Struct, frozen=True):
-    """The first line of its kind in a log; `value` is the number in it, in the unit given in `RULES`."""
+    """The first line of its kind in a log."""
 
     kind: LineKind
     quote: Quote
     node: str | None = None
     rank: int | None = None
-    value: float | None = None
-
-
-# Kind, keywords of which the line must contain one (a cheap pre-filter), pattern.
-RULES: tuple[tuple[LineKind, str, re.Pattern[str]], ...] = (
-    (
-        "socket",
-        "network Socket|NET/Socket|rovider is",
-        re.compile(
-            r"NCCL INFO (?:Using network Socket\b|Channel .{1,80} via NET/Socket/)"
-            r"|NET/OFI Selected [Pp]rovider is (?:sockets|tcp)\b"
-        ),
-    ),
-    ("no_ib", "NET/IB|libibverbs", re.compile(r"NET/IB ?: No device found|Failed to open libibverbs")),
-    ("shm", "via SHM", re.compile(r"Channel \d.{1,80} via SHM/")),
-    ("p2p", "via P2P", re.compile(r"Channel \d.{1,80} via P2P/")),
-    ("nvlink", "NVL[", re.compile(r"NCCL INFO [ +]{0,40}NVL\[ ?\d")),
-    (
-        "p2p_off",
-        "P2P",
-        re.compile(r"P2P is disabled between NVLINK connected GPUs|NCCL_P2P_DISABLE set by environment to 1"),
-    ),
-    ("ddp_bucket", "bucket_cap_bytes", re.compile(r"\bbucket_cap_bytes: (\d{1,15})\s*$")),  # bytes
-    ("ddp_total", "total_parameter", re.compile(r"\btotal_parameter_size_bytes: (\d{1,15})\s*$")),  # bytes
-    ("zero_bucket", "educe bucket size", re.compile(r"\bReduce bucket size (\d{1,15})\b")),  # elements
-    (
-        "workers",
-        "This DataLoader",
-        re.compile(r"This DataLoader will create (\d{1,6}) worker processes in total\. Our suggested max"),
-    ),
-    ("few_workers", "many workers", re.compile(r"does not have many workers which may be a bottleneck")),
-)
-_RANK = re.compile(r"\[rank(\d{1,9})\]:")
-MAX_LINE = 2000
-"""Maximum bytes of a line that are matched."""
-MAX_CANDIDATES = 200
-"""Maximum number of lines with a keyword that are matched for each kind."""
 
 
 def first_lines(data: bytes, file: str, *, node: str | None = None, rank: int | None = None) -> Iterator[LogFact]:
-    """The first line of each kind in the head of a log. Not split into lines, since few contain a keyword."""
-    for kind, keywords, pattern in RULES:
-        hits = [at for keyword in keywords.split("|") if (at := _first(data, keyword.encode(), pattern)) is not None]
-        if hits:
-            text = _text(data, min(hits))
-            match, own = pattern.search(text), _RANK.match(text)
-            value = float(match[1]) if match is not None and match.groups() else None
-            quote = Quote(file, data.count(b"\n", 0, min(hits)) + 1, text.strip())
-            yield LogFact(kind, quote, node, int(own[1]) if own else rank, value)
-
-
-def _first(data: bytes, keyword: bytes, pattern: re.Pattern[str]) -> int | None:
-    """Offset of the first line that contains the keyword and matches the pattern."""
-    at = 0
-    for _ in range(MAX_CANDIDATES):
-        hit = data.find(keyword, at)
-        if hit < 0:
-            return None
-        begin = data.rfind(b"\n", 0, hit) + 1
-        if pattern.search(_text(data, begin)):
-            return begin
-        end = data.find(b"\n", hit)
-        if end < 0:
-            return None
-        at = end + 1
-    return None
-
-
-def _text(data: bytes, begin: int) -> str:
-    return data[begin : begin + MAX_LINE].partition(b"\n")[0].decode("utf-8", errors="replace")
-
-
-RemarkKind = Literal[
-    "nvlink_unused", "plain_sockets", "node_behind", "small_buckets", "loader_starved", "gpus_idle", "clocks_throttled"
-]
-
-MIN_GPU_SAMPLES = 3
-"""Minimum samples of a GPU: a single one may fall into an evaluation or a checkpoint."""
-MIN_RANK_SAMPLES = 8
-"""Minimum samples of a rank's wait place."""
+    """The first line of each kind in the head of a log."""
+    found: dict[LineKind, int] = {}
+    for kind, pattern in PATTERNS:
+        match = pattern.search(data)
+        if match is not None:
+            found[kind] = min(match.start(), found.get(kind, len(data)))
+    for kind, at in found.items():
+        begin = data.rfind(b"\n", 0, at) + 1
+        text = data[begin : begin + MAX_LINE].partition(b"\n")[0].decode("utf-8", errors="replace")
+        own = _RANK.match(text)
+        quote = Quote(file, data.count(b"\n", 0, at) + 1, text.strip())
+        yield LogFact(kind, quote, node, int(own[1]) if own else rank)
 
 
 class Gpu(Struct, frozen=True):
@@ -164,19 +142,92 @@ class RunFacts(Struct, frozen=True):
     fabric: str | None = None
     """Network family from the site profile."""
     planned_nodes: int = 1
-    processes_per_node: int = 1
 
     def of(self, kind: LineKind, node: str | None = None) -> list[LogFact]:
         """The lines of this kind, optionally of one node."""
         return [line for line in self.lines if line.kind == kind and node in (None, line.node)]
 
 
-class Remark(Struct, frozen=True):
-    """One cause of a slowdown, where it was seen, and what to do."""
+def gather(attempt: AttemptFolder) -> RunFacts:
+    """Collect the performance facts of an attempt. Never raises."""
+    plan = plan_of(attempt) or PlanRecord()
+    start = read_record(attempt.start, ScriptRecord) or ScriptRecord()
+    names = start.node_names
+    nodes = tuple(_nodes(attempt, names))
+    return RunFacts(
+        nodes=nodes,
+        lines=tuple(_lines(attempt, names)),
+        fabric=plan.fabric,
+        planned_nodes=plan.nodes or len(nodes) or 1,
+    )
 
-    kind: RemarkKind
-    text: str
-    todo: str
-    node: str | None = None
-    rank: int | None = None
-    quotes: tuple[Quote, ...] = ()
+
+def _nodes(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[NodeSamples]:
+    for number, path in islice(attempt.watcher_files(), MAX_NODES):
+        samples = list(watcher_samples(path))
+        if samples:
+            name = names[number] if number < len(names) else f"node {number}"
+            # In a local run several "nodes" share the host's name.
+            name = f"{name} (node {number})" if names.count(name) > 1 else name
+            yield _node(name, samples, os.path.relpath(path, attempt.path))
+
+
+def _node(name: str, samples: list[WatcherSample], source: str) -> NodeSamples:
+    places: dict[int, Counter[str]] = {}
+    rates: dict[str, list[float]] = {}
+    gpus: dict[int, list[GpuSample]] = {}
+    for sample in samples[len(samples) // 2 :]:  # the older half may be the start, when ranks wait at other places
+        for rank, counts in sample.places.items():
+            if rank.isdecimal():
+                places.setdefault(int(rank), Counter()).update(counts)
+    for sample in samples:
+        for interface, both in sample.net_bytes_s.items():
+            rates.setdefault(interface, []).append(sum(both))
+        for gpu in sample.gpus:
+            gpus.setdefault(gpu.index, []).append(gpu)
+    return NodeSamples(
+        name=name,
+        ranks=tuple(_rank(rank, counts) for rank, counts in sorted(places.items())),
+        gpus=tuple(_gpu(index, seen) for index, seen in sorted(gpus.items())),
+        net={interface: median(seen) for interface, seen in rates.items()},
+        nvlinks=next((sample.nvlinks for sample in reversed(samples) if sample.nvlinks is not None), None),
+        source=source,
+    )
+
+
+def _rank(rank: int, counts: Counter[str]) -> RankSamples:
+    total = sum(counts.values())
+    return RankSamples(rank, total, {place: count / total for place, count in counts.items()} if total else {})
+
+
+def _gpu(index: int, seen: list[GpuSample]) -> Gpu:
+    masks = [_mask(gpu.throttle) for gpu in seen]
+    return Gpu(
+        index=index,
+        samples=len(seen),
+        util=_median(gpu.util for gpu in seen),
+        mhz=_median(gpu.sm_mhz for gpu in seen),
+        mem_mib=_median(gpu.mem_mib for gpu in seen),
+        throttled={word: sum(bool(mask & bit) for mask in masks) / len(masks) for bit, word in REASONS.items()},
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _mask(text: str | None) -> int:
+    """Parse nvidia-smi's bit mask, such as `0x0000000000000004`."""
+    try:
+        return int(text or "0", 16)
+    except ValueError:
+        return 0
+
+
+def _lines(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[LogFact]:
+    for log in log_files(attempt)[:MAX_LOGS]:
+        node = names[log.node] if log.node is not None and log.node < len(names) else None
+        name = os.path.relpath(log.path, attempt.path)
+        with suppress(OSError), open_regular(log.path) as stream:
+            yield from first_lines(stream.read(HEAD), name, node=node, rank=log.rank)

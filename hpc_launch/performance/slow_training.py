@@ -1,12 +1,21 @@
-"""Detect what slows a training down: slow nodes, clocks, network, NVLink, gradient buckets, data loader. Pure."""
+"""What slows a training down: slow nodes, clocks, network, NVLink, data loader. Pure, but for `attempt_remarks`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import Literal
 
-from hpc_launch.performance.run_samples import MIN_RANK_SAMPLES, Remark, RunFacts
+from msgspec import Struct
 
+from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.performance.run_samples import RunFacts, gather
+from hpc_launch.runs.layout import AttemptFolder
+
+RemarkKind = Literal["nvlink_unused", "plain_sockets", "node_behind", "loader_starved", "gpus_idle", "clocks_throttled"]
+
+MIN_RANK_SAMPLES = 8
+"""Minimum samples of a rank's wait place."""
 MIN_WAIT_SHARE = 0.5
 """Minimum share of samples in which the other ranks wait; in a balanced run all ranks wait for each other."""
 WAIT_GAP = 0.4
@@ -14,17 +23,28 @@ WAIT_GAP = 0.4
 UTIL_BUSY, UTIL_GAP = 80.0, 30.0
 """Percent. nvidia-smi counts GPUs that wait inside NCCL as busy, so the straggler has the lower utilization."""
 THROTTLED_SHARE = 0.2
-UTIL_AT_WORK = 50.0
-CLOCK_BELOW = 0.85
-"""Fraction of the other busy GPUs' median clock. Boost clocks of identical GPUs differ by a few percent."""
-REASONS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-"""Bits of `clocks_throttle_reasons.active` (nvml.h, nvmlClocksThrottleReason…) that slow down a busy GPU. Excludes the
-power cap (0x4), which is normal under full load."""
+
+
+class Remark(Struct, frozen=True):
+    """One cause of a slowdown, where it was seen, and what to do."""
+
+    kind: RemarkKind
+    text: str
+    todo: str
+    node: str | None = None
+    rank: int | None = None
+    quotes: tuple[Quote, ...] = ()
+
+
+def attempt_remarks(attempt: AttemptFolder) -> tuple[Remark, ...]:
+    """The causes of a slowdown of this attempt. Never raises; unreadable data is ignored."""
+    return remarks(gather(attempt))
+
+
+def remarks(facts: RunFacts) -> tuple[Remark, ...]:
+    """The causes of a slowdown, most severe first. Each remark needs evidence; without facts there are none. Pure."""
+    slow = tuple(stragglers(facts))
+    return (*slow, *throttled(facts), *sockets(facts), *nvlink(facts), *loader(facts, slow))
 
 
 def stragglers(facts: RunFacts) -> tuple[Remark, ...]:
@@ -34,27 +54,17 @@ def stragglers(facts: RunFacts) -> tuple[Remark, ...]:
 
 def _stragglers_by_gpu(facts: RunFacts) -> Iterator[Remark]:
     """A node, or one of its GPUs, with lower utilization than all others, which wait for it inside NCCL."""
-    gpus = [(node, gpu, gpu.util or 0.0) for node in facts.nodes for gpu in node.used]
-    means = [(node, median(mine)) for node in facts.nodes if (mine := [util for at, _, util in gpus if at is node])]
-    whole = set()
-    for at, (node, util) in enumerate(means if len(means) > 1 else ()):
-        rest = _median_of_others([value for _, value in means], at)
-        if rest >= UTIL_BUSY and util <= rest - UTIL_GAP:
-            whole.add(node.name)
-            text = (
-                f"{node.name} is slower than the other nodes, which wait for it: GPU utilization {util:.0f} %, "
-                f"others {rest:.0f} %"
-            )
-            yield Remark("node_behind", text, _exclude_hint(node.name), node.name, quotes=node.quotes)
-    for at, (node, gpu, util) in enumerate(gpus if len(gpus) > 1 else ()):
-        rest = _median_of_others([value for _, _, value in gpus], at)
-        if node.name not in whole and rest >= UTIL_BUSY and util <= rest - UTIL_GAP:
-            text = (
-                f"GPU {gpu.index} of {node.name} is slower than the others, which wait for it: utilization "
-                f"{util:.0f} %, others {rest:.0f} %"
-            )
-            todo = "run `py-spy dump` to see where its rank spends its time; " + _exclude_hint(node.name)
-            yield Remark("node_behind", text, todo, node.name, quotes=node.quotes)
+    gpus = [(node, f"GPU {gpu.index} of {node.name}", gpu.util or 0.0) for node in facts.nodes for gpu in node.used]
+    means = [(node, node.name, median(gpu.util or 0.0 for gpu in node.used)) for node in facts.nodes if node.used]
+    named = set()
+    for parts in (means, gpus):
+        for at, (node, name, util) in enumerate(parts if len(parts) > 1 else ()):
+            rest = _median_of_others([value for _, _, value in parts], at)
+            if node.name not in named and rest >= UTIL_BUSY and util <= rest - UTIL_GAP:
+                named.add(node.name)
+                text = f"{name} is slower than the others, which wait for it: GPU utilization {util:.0f} %"
+                todo = _exclude_hint(node.name)
+                yield Remark("node_behind", f"{text}, others {rest:.0f} %", todo, node.name, quotes=node.quotes)
 
 
 def _stragglers_by_place(facts: RunFacts) -> Iterator[Remark]:
@@ -85,26 +95,18 @@ def _stragglers_by_place(facts: RunFacts) -> Iterator[Remark]:
 
 
 def throttled(facts: RunFacts) -> Iterator[Remark]:
-    """Busy GPUs with reduced clocks."""
-    gpus = [(node, gpu) for node in facts.nodes for gpu in node.used]
-    todo = (
-        "report the node to the site's support (cooling or power), and exclude it until then: "
-        "hpc-launch resubmit RUN --exclude {}"
-    )
-    slowed = set()
-    for node, gpu in gpus:
-        much = [(reason, share) for reason, share in gpu.throttled.items() if share >= THROTTLED_SHARE]
-        why = [f"{reason} in {share:.0%} of the samples" for reason, share in much]
-        if why:
-            slowed.add((node.name, gpu.index))
-            text = f"the clocks of GPU {gpu.index} of {node.name} are throttled: {', '.join(why)}"
-            yield Remark("clocks_throttled", text, todo.format(node.name), node.name, quotes=node.quotes)
-    busy = [(node, gpu, gpu.mhz) for node, gpu in gpus if gpu.mhz and (gpu.util or 0) >= UTIL_AT_WORK]
-    for at, (node, gpu, mhz) in enumerate(busy if len(busy) > 1 else ()):
-        rest = _median_of_others([clock for _, _, clock in busy], at)
-        if mhz < CLOCK_BELOW * rest and (node.name, gpu.index) not in slowed:
-            text = f"GPU {gpu.index} of {node.name} runs at {mhz:.0f} MHz, the others at {rest:.0f} MHz"
-            yield Remark("clocks_throttled", text, todo.format(node.name), node.name, quotes=node.quotes)
+    """GPUs with reduced clocks."""
+    for node in facts.nodes:
+        for gpu in node.used:
+            much = [(reason, share) for reason, share in gpu.throttled.items() if share >= THROTTLED_SHARE]
+            if much:
+                why = ", ".join(f"{reason} in {share:.0%} of the samples" for reason, share in much)
+                text = f"the clocks of GPU {gpu.index} of {node.name} are throttled: {why}"
+                todo = (
+                    "report the node to the site's support (cooling or power), and exclude it until then: "
+                    f"hpc-launch resubmit RUN --exclude {node.name}"
+                )
+                yield Remark("clocks_throttled", text, todo, node.name, quotes=node.quotes)
 
 
 def _is_straggler(share: float, rest: float) -> bool:
@@ -136,13 +138,6 @@ UTIL_IDLE = 50.0
 """GPU utilization in percent below which something else limits the training."""
 DATA_SHARE = 0.4
 """Share of samples in which ranks wait for a pipe, a poll or a disk above which the data loader is the cause."""
-DDP_BUCKET = 5 << 20
-"""Bytes; a fifth of PyTorch's default (torch/nn/parallel/distributed.py, bucket_cap_mb)."""
-DDP_MANY = 8
-"""Number of buckets from which their size matters."""
-ZERO_BUCKET = 1e6
-"""Elements. DeepSpeed's default is 5e8 (runtime/zero/config.py); the transformers Trainer sets the square of the
-hidden size, which is smaller only for models too small for ZeRO."""
 SOCKETS_BUSY = 20e6
 """Bytes per second on an Ethernet interface above which an idle fast network is reported."""
 
@@ -207,9 +202,9 @@ def loader(facts: RunFacts, stragglers: Sequence[Remark]) -> Iterator[Remark]:
     places = ("pipe", "poll", "folio_wait", "io_schedule", "rpc_wait", *(("futex",) if gpus else ()))
     ranks = [rank for node in facts.nodes for rank in node.ranks if rank.count >= MIN_RANK_SAMPLES]
     data = median([rank.share(*places) for rank in ranks]) if ranks else 0.0
-    many, few = facts.of("workers"), facts.of("few_workers")
+    many = facts.of("workers")
     seen = f"GPU utilization is only {util:.0f} %" if util is not None else ""
-    quotes = tuple(line.quote for line in (*many[:1], *few[:1]))
+    quotes = tuple(line.quote for line in many[:1])
     todo = (
         "use as many DataLoader workers as a process has CPUs (`cpus_per_node`), set `pin_memory` and "
         "`persistent_workers`, and keep the data on fast storage"
@@ -217,26 +212,9 @@ def loader(facts: RunFacts, stragglers: Sequence[Remark]) -> Iterator[Remark]:
     if data >= DATA_SHARE:
         text = ", and ".join(filter(None, (seen, f"the ranks wait for data in {data:.0%} of the samples")))
         yield Remark("loader_starved", text, todo, quotes=quotes)
-    elif many or (few and util is not None):
-        workers = "the DataLoader has more workers than CPUs" if many else "the DataLoader has few workers"
-        yield Remark("loader_starved", ", and ".join(filter(None, (seen, workers))), todo, quotes=quotes)
+    elif many:
+        text = ", and ".join(filter(None, (seen, "the DataLoader has more workers than CPUs")))
+        yield Remark("loader_starved", text, todo, quotes=quotes)
     elif util is not None:
         todo = "run `py-spy dump` to see where the ranks spend their time: data loading, checkpoints, or a small model"
         yield Remark("gpus_idle", seen, todo)
-
-
-def buckets(facts: RunFacts) -> Iterator[Remark]:
-    """Gradient buckets so small that network latency dominates bandwidth."""
-    if facts.planned_nodes * facts.processes_per_node < 2:
-        return
-    for line in facts.of("ddp_bucket")[:1]:
-        total = next((other.value for other in facts.of("ddp_total")), None)
-        if line.value is not None and line.value < DDP_BUCKET and (total is None or total >= DDP_MANY * line.value):
-            text = f"gradient buckets are only {line.value / 2**20:.1f} MiB"
-            todo = "set `bucket_cap_mb` of DistributedDataParallel to its default of 25 or more"
-            yield Remark("small_buckets", text, todo, line.node, line.rank, (line.quote,))
-    for line in facts.of("zero_bucket")[:1]:
-        if line.value is not None and line.value < ZERO_BUCKET:
-            text = f"gradient buckets are only {line.value:.0f} elements"
-            todo = "increase `zero_optimization.reduce_bucket_size` (default 5e8) as far as GPU memory allows"
-            yield Remark("small_buckets", text, todo, line.node, line.rank, (line.quote,))

@@ -200,12 +200,6 @@ class AttemptFolder:
         """The files with the stacks of hanging ranks, by rank."""
         yield from _numbered(self.agent / "stacks", _STACK)
 
-    def configurations(self) -> list[Path]:
-        """The JSON files in the folder, among them the configuration that the script wrote for DeepSpeed."""
-        with suppress(OSError):
-            return sorted(self.path.glob("*.json"))
-        return []
-
 
 def is_node_log(name: str) -> bool:
     """Whether a file of this name holds output of the training."""

@@ -15,9 +15,9 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.diagnose.rulebook import Rulebook
-from hpc_launch.performance.measured_pace import CheckpointInterval, attempt_remarks, interval_of
-from hpc_launch.performance.run_samples import Remark
+from hpc_launch.performance.measured_pace import CheckpointInterval, interval_of
 from hpc_launch.performance.run_times import run_times
+from hpc_launch.performance.slow_training import Remark, attempt_remarks
 from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt, diagnose_files, rulebook
 from hpc_launch.runs.find_run import find_run

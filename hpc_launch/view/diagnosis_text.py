@@ -16,7 +16,7 @@ from msgspec import to_builtins
 
 from hpc_launch.base.files import open_regular
 from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
-from hpc_launch.performance.run_samples import Remark
+from hpc_launch.performance.slow_training import Remark
 from hpc_launch.view.format_values import clean, clock_time, cut
 
 MAX_WIDTH = 200

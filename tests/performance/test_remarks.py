@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hpc_launch.performance.measured_pace import attempt_remarks, gather, remarks
-from hpc_launch.performance.run_samples import Gpu, LogFact, NodeSamples, RankSamples, RunFacts, first_lines
+from hpc_launch.performance.run_samples import Gpu, LogFact, NodeSamples, RankSamples, RunFacts, first_lines, gather
+from hpc_launch.performance.slow_training import attempt_remarks, remarks
 from hpc_launch.runs.layout import RunFolder
 
 SOCKETS = """\
@@ -36,8 +36,6 @@ n1:880:887 [2] NCCL INFO Channel 00 : 3[3] -> 0[0] via SHM/direct/direct
 BROKEN = (
     "n1:1:1 [0] graph/paths.cc:299 NCCL WARN P2P is disabled between NVLINK connected GPUs 1 and 0. This should not"
 )
-DDP = "bucket_cap_bytes: {cap}\ntotal_parameter_size_bytes: {total}\n"
-ZERO = "[INFO] [stage_1_and_2.py:236:__init__] Reduce bucket size {}\n"
 WORKERS = (
     "[rank0]: dataloader.py:481: UserWarning: This DataLoader will create 32 worker processes in total. "
     "Our suggested max number of worker in current system is 2, which is smaller than what this DataLoader\n"
@@ -66,10 +64,9 @@ WELL = RunFacts(
         NodeSamples("n1", ranks(HERE, HERE), gpus(97, 96), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
         NodeSamples("n2", ranks(HERE, HERE, first=2), gpus(95, 98, mhz=1935), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
     ),
-    lines=lines(FABRIC + DIRECT + DDP.format(cap=25 << 20, total=1 << 32) + ZERO.format(500_000_000)),
+    lines=lines(FABRIC + DIRECT),
     fabric="infiniband",
     planned_nodes=2,
-    processes_per_node=2,
 )
 ON_CPUS = RunFacts((NodeSamples("n1", ranks(HERE, HERE)), NodeSamples("n2", ranks(HERE, first=2))), planned_nodes=2)
 
@@ -101,8 +98,6 @@ def nodes(first: NodeSamples | None = None, second: NodeSamples | None = None) -
         # Two samples may be a checkpoint, seven count an evaluation.
         nodes(replace(WELL.nodes[0], gpus=tuple(replace(gpu, samples=2, util=5) for gpu in gpus(1, 1)))),
         replace(ON_CPUS, nodes=(NodeSamples("n1", (RankSamples(0, 7, WAITS), RankSamples(1, 7, HERE))),)),
-        # A model of one bucket has no small buckets.
-        replace(WELL, lines=lines(DDP.format(cap=1 << 20, total=2 << 20))),
         replace(WELL, lines=lines(WORKERS)),
     ],
 )  # fmt: skip
@@ -167,9 +162,6 @@ def test_a_rank_behind_by_where_it_stands() -> None:
 def test_throttled_clocks() -> None:
     hot = gpus(97, 96, throttled={"hardware thermal slowdown": 0.6})
     assert told(nodes(second=replace(WELL.nodes[1], gpus=hot))) == [("clocks_throttled", "n2")] * 2
-    low = (*gpus(97), replace(gpus(96)[0], index=1, mhz=1200))
-    found = remarks(nodes(second=replace(WELL.nodes[1], gpus=low)))
-    assert [remark.text for remark in found] == ["GPU 1 of n2 runs at 1200 MHz, the others at 1980 MHz"]
 
 
 def test_a_loader_that_starves() -> None:
@@ -189,12 +181,6 @@ def test_idle_gpus_of_which_nothing_tells_why() -> None:
     assert told(replace(WELL, nodes=idle)) == [("gpus_idle", None)]
 
 
-@pytest.mark.parametrize("text", [DDP.format(cap=1 << 20, total=1 << 32), ZERO.format(50_000)])
-def test_small_buckets(text: str) -> None:
-    assert told(replace(WELL, lines=lines(text))) == [("small_buckets", "n1")]
-    assert told(RunFacts(lines=lines(text))) == []
-
-
 def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
     attempt = RunFolder(tmp_path).attempt(1)
     for folder in (attempt.logs, attempt.path / "agent"):
@@ -202,7 +188,6 @@ def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
     attempt.plan.write_text(json.dumps({"nodes": 2, "processes_per_node": 1, "fabric": "roce"}))
     attempt.start.write_text(json.dumps({"nodes": "gpu[1-2]"}))
     (attempt.logs / "node-1.log").write_bytes(b"\xff\n" + SOCKETS.encode())
-    (attempt.path / "ds.json").write_text(json.dumps({"zero_optimization": {"reduce_bucket_size": 1000}}))
     for node, mask in enumerate(("0x0000000000000004", "0x0000000000000048")):
         gpu = {"index": 0, "util": 99, "mem_mib": 70000, "temp_c": 60, "sm_mhz": 1980, "throttle": mask}
         sample = {"event": "sample", "places": {str(node): {"running": 3}}, "gpus": [gpu], "nvlinks": 0}
@@ -223,7 +208,6 @@ def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
     assert [(remark.kind, remark.node) for remark in attempt_remarks(attempt)] == [
         ("clocks_throttled", "gpu2"),
         ("plain_sockets", "gpu2"),
-        ("small_buckets", None),
     ]
 
 
