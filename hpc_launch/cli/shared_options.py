@@ -136,7 +136,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
             return [CompletionItem(name) for name in part_names(incomplete, index)[:MOST_NAMES]]
         entries = index.entries(prefix=incomplete, limit=MOST_NAMES)
-        items = [CompletionItem(entry.run, help=entry.last_state) for entry in entries]
+        items = [CompletionItem(entry.run, help=entry.site) for entry in entries]
         items += [CompletionItem("@last", help="the newest run")] if items else []
         return [item for item in items if item.value.startswith(incomplete) and item.value.isprintable()]
     except Exception:

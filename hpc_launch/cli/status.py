@@ -93,9 +93,8 @@ def _leases(status: RunStatus) -> list[str]:
 if TYPE_CHECKING:
     from hpc_launch.performance.time_account import TimeAccount
     from hpc_launch.runs.run_index import Index, IndexEntry
-    from hpc_launch.runs.status.run_status import FinalStatus, RunStatus
 
-    Listed = tuple[IndexEntry, RunStatus | FinalStatus]
+    Listed = tuple[IndexEntry, RunStatus]
 
 DEFAULT_LIMIT = 50
 """Runs listed without -n."""
@@ -133,7 +132,6 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
     hpc-launch list --json
     """
     from hpc_launch.runs.run_index import user_index
-    from hpc_launch.runs.status.run_status import FinalStatus
 
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
@@ -142,8 +140,7 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
     if as_json:
         echo_json_list(_as_json((status for _, status in chosen), goodput=goodput))
         return
-    now = time.time()
-    shown = [status.status(now) if isinstance(status, FinalStatus) else status for _, status in chosen]
+    shown = [status for _, status in chosen]
     if not shown:
         nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
         click.echo("no run is in this state" if index.count() else nothing, err=True)
@@ -175,17 +172,13 @@ def _order(listed: Listed) -> tuple[float, str]:
     return listed[0].created, listed[0].run
 
 
-def _as_json(statuses: Iterable[RunStatus | FinalStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
-    from hpc_launch.runs.status.run_status import FinalStatus
-
-    now = time.time()
+def _as_json(statuses: Iterable[RunStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
     for status in statuses:
-        shown = status.as_json(now) if isinstance(status, FinalStatus) else status.as_json(attempts=False)
+        shown = status.as_json(attempts=False)
         if goodput:
             from hpc_launch.view.time_text import time_json
 
-            whole = status.status(now) if isinstance(status, FinalStatus) else status
-            shown |= time_json(*_accounts([whole]))
+            shown |= time_json(*_accounts([status]))
         yield shown
 
 

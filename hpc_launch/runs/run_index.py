@@ -1,43 +1,40 @@
 """The index of this user's runs: SQLite in the state folder, one file per host, rebuilt from the run folders.
 
-Nothing depends on it. Small files next to it, which need no locks, name the folders that hold runs and the runs that
-were resubmitted, for all hosts. The status of a finished run is kept, and its files are not read again until it gets
-another attempt. If the database is broken, locked or read-only, the folders are read instead.
+Nothing depends on it. If the database is broken, locked or read-only, the folders are read instead. Small files next to
+it, which need no locks, name the folders that hold runs, for all hosts. The status of a finished run is kept, and its
+files are not read again until it gets another attempt.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.user_dirs import make_private, state_folder
-from hpc_launch.runs.index_database import (
-    IndexDatabase,
-    enter,
-    is_text,
-    note_resubmitted,
-    refresh,
-    reopen_resubmitted,
-    still_same,
-)
+from hpc_launch.runs.index_database import NAME, IndexDatabase, enter, refresh, reopen, still_same
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.status.run_status import FinalStatus, RunStatus, decode_final, encode_final
+from hpc_launch.runs.status.run_status import AttemptStatus, Progress, RunStatus
+from hpc_launch.runs.status.startup_summary import Startup
+
+_LAYOUT = [(one.name, one.type) for kind in (RunStatus, AttemptStatus, Progress, Startup) for one in fields(kind)]
+VERSION = (zlib.crc32(repr(_LAYOUT).encode()) + 5) & 0x7FFFFFFF
+"""Of the database. To be increased when the tables change, or when the same files give another final state; it changes
+with the fields of a status."""
 
 CHECKED = 200
-"""How many of the runs to be shown are checked for a new attempt at each look."""
-
-PAGE = 2000
-"""Finished runs read at a time: no lock is held while they are printed."""
+"""How many of the newest runs are checked for a new attempt at each look."""
 
 T = TypeVar("T")
 
@@ -48,81 +45,72 @@ _Conditions = dict[str, tuple[_Value, ...]]
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A run in the index. `last_state` is the last state that was seen; None if none was."""
+    """A run in the index."""
 
     run: str
     folder: Path
     name: str
     site: str
     created: float
-    last_state: str | None = None
     finished: bool = False
     """Whether the index has its final status."""
 
 
 class Index:
-    """The runs that this user submitted. No method raises for an error of the database or a folder.
+    """The runs that this user submitted. No method raises for an error of the database or a folder."""
 
-    `doing` is called with what takes long, as text.
-    """
-
-    def __init__(
-        self, folder: Path, environment: Mapping[str, str], doing: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
-        self.doing = doing
-        self._host = os.uname().nodename.replace("/", "_")
-        self._database = IndexDatabase(folder / f"runs-{self._host}.sqlite")
+        self._run = IndexDatabase(folder / f"runs-{os.uname().nodename.replace('/', '_')}.sqlite", VERSION).run
         default = Path(environment["HOME"], "hpc-launch", "runs") if environment.get("HOME") else None
         self._places = {path for path in (environment.get("HPC_LAUNCH_HOME"), default) if path}
 
     def add(self, run: RunFolder, job_id: str | None = None) -> None:
-        """Add a run and its newest job."""
-        run = RunFolder(_real(run.path))
-        if run.sweep is not None or run.pipeline is not None:
-            # The index lists the sweep or the pipeline, not its points or stages.
-            if job_id is not None:
-                self._database.run(lambda database: _add_job(database, job_id, run))
-            return
-        self._remember(run.path.parent)
+        """Add a run and its newest job. The index lists a sweep or a pipeline, not its points or stages."""
+        run = _real(run)
+        is_part = run.sweep is not None or run.pipeline is not None
+        if not is_part:
+            self._remember(run.path.parent)
 
         def work(database: sqlite3.Connection) -> None:
-            if enter(database, run, os.stat(run.path).st_ino) and job_id is not None:
+            known = is_part or enter(database, run, os.stat(run.path).st_ino)
+            if known and job_id is not None:
                 _add_job(database, job_id, run)
 
         with suppress(OSError, UnicodeError):
-            self._database.run(work)
+            self._run(work)
 
     def resubmitting(self, run: RunFolder) -> None:
-        """Read the files of a run again, or those of its sweep, on all hosts: it gets another attempt."""
+        """Read the files of a run again, or those of its sweep: it gets another attempt."""
         run = run.sweep or run
-        run = run.pipeline or run
-        note_resubmitted(self.folder / "resubmitted", self._host, RunFolder(_real(run.path)))
+        run = _real(run.pipeline or run)
+        with suppress(UnicodeError):
+            self._run(lambda database: reopen(database, str(run.path.parent), run.path.name))
 
     def seen(self, statuses: Sequence[RunStatus]) -> None:
-        """Store the states of runs, and the whole status of those that are finished."""
-        now, rows = time.time(), []
-        for status in statuses:
-            if status.undecided or status.folder_missing:
-                continue  # the run may continue, so its state is not settled
-            path = _real(status.folder)
-            data = None if status.final_stamp is None else encode_final(status, now)
-            rows.append((status, str(path.parent), path.name, data))
+        """Store the status of runs that are finished."""
+        now = time.time()
+        # A run whose last attempt is undecided may continue, so its state is not settled.
+        settled = [status for status in statuses if not status.undecided and not status.folder_missing]
 
         def work(database: sqlite3.Connection) -> None:
-            for status, place, run, data in rows:
-                query = "SELECT state, attempts, status IS NULL FROM runs WHERE place = ? AND run = ?"
-                stored = database.execute(query, (place, run)).fetchone()
-                if stored is None or stored == (status.state, status.final_stamp, data is None):
+            for status in settled:
+                run, over = _real(RunFolder(status.folder)), status.final_stamp is not None
+                key = (str(run.path.parent), run.path.name)
+                query = "SELECT state, attempts, status IS NOT NULL FROM runs WHERE place = ? AND run = ?"
+                stored = database.execute(query, key).fetchone()
+                if stored is None or stored == (status.state, status.final_stamp, over) or not (over or stored[2]):
                     continue
-                update = "UPDATE runs SET state = ?, attempts = ?, status = ? WHERE place = ? AND run = ?"
-                database.execute(update, (status.state, status.final_stamp, data, place, run))
-                for attempt in status.attempts if data is not None else ():
+                as_of = None if status.age_s is None else now - status.age_s
+                update = "UPDATE runs SET state = ?, attempts = ?, status = ?, as_of = ? WHERE place = ? AND run = ?"
+                data = _encoded(status) if over else None
+                database.execute(update, (status.state, status.final_stamp, data, as_of, *key))
+                for attempt in status.attempts if over else ():
                     if attempt.job_id is not None:
-                        _add_job(database, attempt.job_id, RunFolder(Path(place, run)))
+                        _add_job(database, attempt.job_id, run)
 
         with suppress(UnicodeError):
-            self._database.run(work)
+            self._run(work)
 
     def entries(
         self, *, prefix: str = "", site: str | None = None, unfinished: bool = False, limit: int | None = None
@@ -135,50 +123,40 @@ class Index:
             unfinished: Only those without a final status.
             limit: At most so many.
         """
-        if not is_text(prefix):
+        if prefix and not NAME.match(prefix):
             return []
         conditions: _Conditions = {"status IS NULL": ()} if unfinished else {}
         if site is not None:
             conditions["site = ?"] = (site,)
         if prefix:
-            conditions["run >= ? AND run < ?"] = (prefix, prefix + chr(0x10FFFF))
-        query, values = _select("place, run, name, site, created, state, status IS NOT NULL, attempts", conditions)
-        query, values = _newest(query, values, limit)
+            conditions["run >= ? AND run < ?"] = (prefix, prefix + "\x7f")
+        query, values = _newest("place, run, name, site, created, status IS NOT NULL, attempts", conditions, limit)
 
         def work(database: sqlite3.Connection) -> list[Any]:
             rows = database.execute(query, values).fetchall()
-            shown = rows[:CHECKED]
-            if still_same(database, ((row[0], row[1], row[7] if row[6] else None) for row in shown)):
+            if still_same(database, ((*row[:2], row[6] if row[5] else None) for row in rows[:CHECKED])):
                 return rows
             return database.execute(query, values).fetchall()
 
-        return [_entry(row, finished=bool(row[6])) for row in self._current(work)]
+        return [_entry(row, finished=bool(row[5])) for row in self._current(work)]
 
-    def finished(
-        self, states: Sequence[str] = (), limit: int | None = None
-    ) -> Iterator[tuple[IndexEntry, FinalStatus]]:
+    def finished(self, states: Sequence[str] = (), limit: int | None = None) -> Iterator[tuple[IndexEntry, RunStatus]]:
         """The finished runs in these states (default: all), newest first, by what the index has of them."""
-        before, left = (math.inf, ""), limit
-        while left is None or left > 0:
-            conditions = _finished(states) | {"(created, run) < (?, ?)": before}
-            query, values = _select("place, run, name, site, created, state, status", conditions)
-            query, values = _newest(query, values, PAGE if left is None else min(left, PAGE))
-            rows = self._fetch(query, values)
-            if not rows:
-                return
-            for row in rows:
-                yield _entry(row, finished=True), decode_final(row[6])
-            before, left = (rows[-1][4], rows[-1][1]), None if left is None else left - len(rows)
+        query, values = _newest("place, run, name, site, created, status, as_of", _finished(states), limit)
+        now = time.time()
+        for row in self._run(lambda database: database.execute(query, values).fetchall()):
+            age_s = None if row[6] is None else max(0.0, now - row[6])
+            yield _entry(row, finished=True), replace(_STATUS.decode(zlib.decompress(row[5])), age_s=age_s)
 
     def check(self, states: Sequence[str] = (), limit: int | None = None) -> None:
         """Check the newest finished runs in these states (default: all), at most CHECKED, for a new attempt."""
-        most = CHECKED if limit is None else min(limit, CHECKED)
-        query, values = _newest(*_select("place, run, attempts", _finished(states)), most)
+        query, values = _newest("place, run, attempts", _finished(states), min(limit or CHECKED, CHECKED))
         self._current(lambda database: still_same(database, database.execute(query, values).fetchall()))
 
     def count(self, states: Sequence[str] = ()) -> int:
         """How many finished runs are in these states; without states, how many runs there are."""
-        return int(self._fetch(*_select("count(*)", _finished(states) if states else {}))[0][0])
+        query, values = _newest("count(*)", _finished(states) if states else {}, None)
+        return int(self._run(lambda database: database.execute(query, values).fetchone())[0])
 
     def jobs(self, job_id: str) -> list[Path]:
         """The folders of the runs that a job belongs to: by the database, else by the records of unfinished runs."""
@@ -197,13 +175,13 @@ class Index:
 
     def folders(self) -> list[Path]:
         """The known parents of run folders, $HPC_LAUNCH_HOME and the default."""
-        known = {Path(place) for place in self._places}
+        known = {str(place) for place in self._places}
         with suppress(OSError):
             for path in (self.folder / "folders").iterdir():
                 with suppress(OSError, ValueError):
-                    known.add(Path(read_text(path).rstrip("\n")))
+                    known.add(read_text(path).rstrip("\n"))
         # A folder may be known by several names; list its runs once.
-        return sorted({_real(folder) for folder in known})
+        return sorted({Path(os.path.realpath(folder)) for folder in known if "\0" not in folder})
 
     def _remember(self, folder: Path) -> None:
         name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
@@ -213,18 +191,16 @@ class Index:
                 make_private(path.parent)
                 create_once(path, f"{folder}\n")
 
-    def _fetch(self, query: str, values: Sequence[_Value]) -> list[Any]:
-        return self._database.run(lambda database: database.execute(query, values).fetchall())
-
     def _current(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` once the database is up to date."""
 
         def current(database: sqlite3.Connection) -> T:
-            refresh(database, self.folders(), self.doing)
-            reopen_resubmitted(database, self.folder / "resubmitted")
+            for place in self.folders():
+                with suppress(OSError, UnicodeError):  # a folder that does not answer stays as it is
+                    refresh(database, place)
             return work(database)
 
-        return self._database.run(current)
+        return self._run(current)
 
 
 def user_index(environment: Mapping[str, str]) -> Index:
@@ -238,21 +214,17 @@ def _finished(states: Sequence[str]) -> _Conditions:
     return {"status IS NOT NULL": (), **among}
 
 
-def _select(columns: str, conditions: _Conditions) -> tuple[str, list[_Value]]:
-    """A query of the runs that meet all conditions: SQL text with the values of its placeholders."""
+def _newest(columns: str, conditions: _Conditions, limit: int | None) -> tuple[str, list[_Value]]:
+    """A query of the newest runs that meet all conditions: SQL text with the values of its placeholders."""
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    query = f"SELECT {columns} FROM runs{where}"  # noqa: S608 - every value is a placeholder
-    return query, [value for values in conditions.values() for value in values]
-
-
-def _newest(query: str, values: list[_Value], limit: int | None) -> tuple[str, list[_Value]]:
-    return f"{query} ORDER BY created DESC, run DESC LIMIT ?", [*values, -1 if limit is None else limit]
+    query = f"SELECT {columns} FROM runs{where} ORDER BY created DESC, run DESC LIMIT ?"  # noqa: S608 - no values in it
+    return query, [*(value for values in conditions.values() for value in values), -1 if limit is None else limit]
 
 
 def _entry(row: Sequence[Any], *, finished: bool) -> IndexEntry:
-    """An entry of the columns place, run, name, site, created and state."""
-    place, run, name, site, created, state = row[:6]
-    return IndexEntry(run, Path(place, run), name, site, created, state, finished)
+    """An entry of the columns place, run, name, site and created."""
+    place, run, name, site, created = row[:5]
+    return IndexEntry(run, Path(place, run), name, site, created, finished)
 
 
 def _add_job(database: sqlite3.Connection, job_id: str, run: RunFolder) -> None:
@@ -260,7 +232,15 @@ def _add_job(database: sqlite3.Connection, job_id: str, run: RunFolder) -> None:
     database.execute("INSERT OR IGNORE INTO jobs VALUES (?, ?, ?)", values)
 
 
-def _real(path: Path) -> Path:
-    with suppress(ValueError):  # a NUL in it
-        return Path(os.path.realpath(path))
-    return path
+def _real(run: RunFolder) -> RunFolder:
+    return RunFolder(Path(os.path.realpath(run.path)))
+
+
+def _encoded(status: RunStatus) -> bytes:
+    """The status of a finished run with its last attempt."""
+    attempts = tuple(replace(attempt, evidence=()) for attempt in status.attempts[-1:])
+    whole = replace(status, attempts=attempts, age_s=None, final_stamp=None)
+    return zlib.compress(msgspec.msgpack.encode(whole, enc_hook=str), 1)
+
+
+_STATUS = msgspec.msgpack.Decoder(RunStatus, dec_hook=lambda kind, value: kind(value))

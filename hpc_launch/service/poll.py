@@ -85,7 +85,9 @@ def poll_unfinished(
 
     `newest`: only those among so many of the newest runs.
     """
-    with listener.doing("reading the index of runs") as index.doing:
+    with listener.doing("reading the index of runs"):
+        if newest is None:
+            index.check()
         entries = index.entries(unfinished=newest is None, limit=newest)
     entries = [entry for entry in entries if not entry.finished]
     parts = [entries[at : at + TOGETHER] for at in range(0, len(entries), TOGETHER)]

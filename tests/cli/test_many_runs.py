@@ -19,7 +19,6 @@ from benchmarks.finished_runs import make_finished_runs
 from hpc_launch.base.json_records import create_record
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord
-from hpc_launch.runs.run_index import Index
 from tests.view.home import Home
 
 COUNT = 200
@@ -103,27 +102,26 @@ def test_the_json_of_a_stream_is_that_of_a_list(many: Home) -> None:
 
 def test_a_new_attempt_makes_a_run_unfinished(many: Home, copy: RunFolder) -> None:
     """As seen by a host that has no part in it: the attempt of the run is all that changes."""
+    many.json("list")
     attempt = copy.attempt(2).path
     attempt.mkdir()
     try:
-        assert {row["run"]: row["state"] for row in many.json("list", "-n", "20")}[copy.name] == "SUBMITTING"
         assert copy.name in [row["run"] for row in many.json("status")]
+        assert {row["run"]: row["state"] for row in many.json("list", "-n", "20")}[copy.name] == "SUBMITTING"
     finally:
         attempt.rmdir()
     assert copy.name not in [row["run"] for row in many.json("status")]
 
 
-def test_a_resubmission_is_known_to_all_hosts(many: Home, copy: RunFolder) -> None:
-    many.json("list")
-    other = Index(many.path / ".local/state/hpc-launch", many.environment)
-    other._host = "login2"
-    other.resubmitting(copy)
+def test_an_older_run_is_unfinished_on_the_host_that_resubmits_it(many: Home) -> None:
+    """Which looks at the newest CHECKED runs only."""
+    oldest = RunFolder(many.runs / many.json("list")[-1]["run"])
+    many.index.resubmitting(oldest)
     (path,) = databases(many)
-    many.index.entries(limit=1)
     with closing(sqlite3.connect(path)) as database:
         rows = database.execute("SELECT run FROM runs WHERE status IS NULL").fetchall()
-    assert rows == [(copy.name,)]
-    assert not [row for row in many.json("status") if row["run"] == copy.name]
+    assert rows == [(oldest.name,)]
+    assert oldest.name not in [row["run"] for row in many.json("status")]
 
 
 def test_a_removed_run_and_a_copied_one(many: Home, copy: RunFolder) -> None:

@@ -15,7 +15,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index, user_index
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from tests.runs.fake import FakeScheduler
-from tests.runs.samples import prepared, status_of
+from tests.runs.samples import prepared
 
 
 @pytest.fixture
@@ -44,16 +44,6 @@ def names(index: Index) -> set[str]:
 
 def test_runs_are_listed_newest_first(index: Index, three: list[RunFolder]) -> None:
     assert [entry.name for entry in index.entries()] == ["beta2", "beta", "alpha"]
-
-
-def test_the_last_state_is_kept(index: Index, three: list[RunFolder], scheduler: FakeScheduler) -> None:
-    index.seen([status_of(three[0], scheduler)])
-
-    assert {entry.name: entry.last_state for entry in again(index).entries()} == {
-        "alpha": "PENDING",
-        "beta": None,
-        "beta2": None,
-    }
 
 
 @pytest.mark.parametrize("content", [b"this is no database", b"", b"SQLite format 3\0" + b"\xff" * 4000])
