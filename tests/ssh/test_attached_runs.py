@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 
-import pytest
 import yaml
 
 from tests.busy import patience
@@ -31,18 +29,6 @@ def test_a_run_ends_with_the_client_that_waits_for_it(user: SshUser) -> None:
     status = user.status()
     assert (status["state"], len(status["attempts"])) == ("CANCELLED", 1)
     assert status["reason"].startswith("cancelled by the end of the client on login")
-
-
-@pytest.mark.prove
-def test_a_run_ends_with_a_client_that_falls_silent(user: SshUser) -> None:
-    client = user.popen("submit", job(user), "--wait")
-    wait_until(lambda: bool(user.processes("n1", "attached_run")), timeout=patience(60))
-    shutil.rmtree(user.home / "state" / "hpc-launch" / "local")  # as where the client has a home of its own
-    user.cluster.freeze(client)
-    user.nothing_left(patience(25))
-    user.cluster.kill_tree(client)
-    client.communicate()
-    assert user.status()["reason"].startswith("cancelled by the silence of the client on login")
 
 
 def test_ctrl_c_detaches_from_the_run(user: SshUser) -> None:
