@@ -27,15 +27,6 @@ def needed_words(pattern: str) -> frozenset[str]:
         return frozenset()
 
 
-def smallest(words: Iterable[str]) -> list[str]:
-    """`words` without those that contain another one: a text with the longer word has the shorter one too."""
-    kept: list[str] = []
-    for word in sorted(set(words), key=len):
-        if not any(short in word for short in kept):
-            kept.append(word)
-    return kept
-
-
 def _of_sequence(items: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
     """The best of the parts that a match must all contain."""
     choices: list[frozenset[str]] = []
@@ -90,13 +81,11 @@ def _all_texts(items: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
 
 
 def _letter(name: str, value: Any) -> str:
-    """The lower-case letter that this part matches; empty if it is more than one. `[Tt]` is one letter."""
-    if name == "LITERAL":
-        return chr(value).lower()
-    if name == "IN" and all(str(code) == "LITERAL" for code, _ in value):
-        letters = {chr(number).lower() for _, number in value}
-        return letters.pop() if len(letters) == 1 else ""
-    return ""
+    """The lower-case letter that this part matches; empty if it is a digit or more than one. `[Tt]` is one letter."""
+    literals = [(name, value)] if name == "LITERAL" else value if name == "IN" else []
+    letters = {chr(number).lower() if str(code) == "LITERAL" else "" for code, number in literals}
+    letter = letters.pop() if len(letters) == 1 else ""
+    return "" if letter.isdigit() else letter
 
 
 def _of_part(name: str, value: Any) -> frozenset[str] | None:

@@ -19,7 +19,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.patterns import compiled
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Level
 from hpc_launch.diagnose.log_line import with_errno_message, with_gpu_message
-from hpc_launch.diagnose.regex_literals import needed_words, smallest
+from hpc_launch.diagnose.regex_literals import needed_words
 from hpc_launch.job.yaml_source import parse_list
 
 Role = Literal["root", "setup", "confirm", "cascade", "context"]
@@ -82,28 +82,29 @@ class ClassFacts(Struct, frozen=True, forbid_unknown_fields=True):
     you: str
 
 
-Search = Callable[[bytes], list[tuple[int, int, int]]]
-"""Takes a block; returns the words in it, whatever their case, in order: number, begin and end. They do not overlap."""
+DIGITS = b"0123456789"
+
+LANDMARKS = (
+    "traceback (", 'file "', "root cause (first", "failures:", "exitcode", "restart", "slurm_job", "starting job",
+    "job start", "cancelled at", "exception ignored in",
+)  # fmt: skip
+"""Words of lines that matter although no rule matches them."""
+
+Search = Callable[[bytes], Iterable[tuple[int, int]]]
+"""Takes lower-case text without digits; returns the words in it, by number, and where they begin, in this order."""
 
 
-def word_search(words: Iterable[str]) -> Search | None:
-    """The search for lower-case words; None where the library for it has no build for this machine."""
+def word_search(words: Sequence[bytes]) -> Search:
+    """The search for all of these words, which may overlap."""
     try:
         from ahocorasick_rs import BytesAhoCorasick, Implementation
-    except ImportError:
-        return None
-    automaton = BytesAhoCorasick([word.encode() for word in words], implementation=Implementation.DFA)
-    return lambda block: automaton.find_matches_as_indexes(block.lower())
-
-
-def words_in(words: Sequence[str]) -> Callable[[str], Iterable[int]]:
-    """A function that gives the numbers of all words in a lower-case line."""
-    try:
-        from ahocorasick_rs import AhoCorasick
-    except ImportError:
-        return lambda low: [number for number, word in enumerate(words) if word in low]
-    automaton = AhoCorasick(list(words))
-    return lambda low: {number for number, _, _ in automaton.find_matches_as_indexes(low, overlapping=True)}
+    except ImportError:  # no build for this machine
+        return lambda text: sorted(
+            ((number, at.start()) for number, word in enumerate(words) for at in re.finditer(re.escape(word), text)),
+            key=lambda found: found[1],
+        )
+    automaton = BytesAhoCorasick(words, implementation=Implementation.DFA)
+    return lambda text: [(number, at) for number, at, _ in automaton.find_matches_as_indexes(text, overlapping=True)]
 
 
 NEAR = 160
@@ -167,35 +168,32 @@ class Rulebook:
         return rule.failure_class or self.causes[rule.cause].failure_class
 
     @cached_property
-    def table(self) -> list[tuple[str, tuple[tuple[Compiled, int], ...]]]:
+    def table(self) -> dict[str, tuple[tuple[Compiled, int], ...]]:
         """Words, each with the expressions (by rule and number) that match only lines with one of their words."""
-        by_word: dict[str, list[tuple[Compiled, int]]] = {}
+        by_word: dict[str, list[tuple[Compiled, int]]] = {word: [] for word in LANDMARKS}
         for rule in self.rules.values():
             compiled = Compiled(rule, foreign=rule.id in self.foreign)
             for number, pattern in enumerate(rule.patterns):
                 for word in needed_words(pattern):
                     by_word.setdefault(word, []).append((compiled, number))
-        return [(word, tuple(expressions)) for word, expressions in by_word.items()]
+        return {word: tuple(expressions) for word, expressions in by_word.items()}
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
-        """The shortest list of words such that a line without any of them matches no rule."""
-        return tuple(smallest(word for word, _ in self.table))
+    def words_in(self) -> Search:
+        """The search for the words of rules; a line without any matches no rule. The first are LANDMARKS."""
+        return word_search([word.encode() for word in self.table])
 
     @cached_property
-    def _words_in(self) -> Callable[[str], Iterable[int]]:
-        return words_in([word for word, _ in self.table])
-
-    def words_of(self, low: str) -> Iterable[int]:
-        """The numbers of the words of rules in a lower-case line; a line without any matches no rule."""
-        return self._words_in(low)
+    def _expressions(self) -> list[tuple[tuple[Compiled, int], ...]]:
+        return list(self.table.values())
 
     def matches(self, text: str) -> list[tuple[FailureRule, re.Match[str]]]:
         """All rules that match `text`, each with its match, by order."""
         text = with_gpu_message(with_errno_message(text))
         tried: dict[str, tuple[Compiled, set[int]]] = {}
-        for word in self._words_in(text.lower()):
-            for candidate, number in self.table[word][1]:
+        words = self.words_in(text.lower().encode("utf-8", "replace").translate(None, DIGITS))
+        for word in {word for word, _ in words}:
+            for candidate, number in self._expressions[word]:
                 tried.setdefault(candidate.rule.id, (candidate, set()))[1].add(number)
         found: list[tuple[FailureRule, re.Match[str]]] = []
         for candidate, numbers in tried.values():

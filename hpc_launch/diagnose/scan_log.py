@@ -1,4 +1,9 @@
-"""Scan a log in one pass: bytes in, rule hits out. Memory use does not grow with the log."""
+"""Scan a log in one pass: bytes in, observations out (rule hits, failed workers, progress).
+
+One budget limits the work, and memory use does not grow with the log.
+The beginning and the end of a log are read line by line. Between them, only the lines with a word of a rule are read,
+what follows them in a traceback, and samples that show the progress. A word is used up after many lines.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +13,44 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from hpc_launch.diagnose.evidence import LogScan
-from hpc_launch.diagnose.line_kind import shows_progress
-from hpc_launch.diagnose.log_line import plain
-from hpc_launch.diagnose.regex_literals import smallest
-from hpc_launch.diagnose.rulebook import Rulebook, Search, word_search
-from hpc_launch.diagnose.scan_line import LineScanner, MatchBudget
+from hpc_launch.diagnose.furthest_step import ProgressMeter
+from hpc_launch.diagnose.line_kind import Episodes, Kind, line_kind
+from hpc_launch.diagnose.log_line import line_time, parse, plain, year_of
+from hpc_launch.diagnose.rule_hits import RuleHits
+from hpc_launch.diagnose.rulebook import DIGITS, LANDMARKS, Rulebook
+from hpc_launch.diagnose.torchrun_failures import WorkerBlocks
+from hpc_launch.diagnose.tracebacks import Tracebacks
 
-LONGEST_LINE = 1 << 18
-"""Bytes after which an unfinished line is scanned in pieces."""
+UNITS = 100_000_000
+"""The work for one log, about five seconds: characters that expressions search. Ordinary logs take a tenth of it."""
+LINE_UNITS = 1000
+"""What a line takes before any expression searches it."""
+WORD_UNITS = 20
+"""What a word of a rule takes where it is found."""
 
-_WHOLE = 1 << 18
-"""Bytes at the beginning of a log that are scanned line by line."""
-_BLOCK = 1 << 20
-"""Bytes after them that are searched at once: only lines with a word of a rule, and samples, are read."""
-_TAIL = 1 << 18
-"""Bytes at the end of a log that are scanned line by line."""
+ENDS = 1 << 18
+"""Bytes at the beginning and at the end of a log that are read line by line."""
+BLOCK = 1 << 20
+"""Bytes between them that are searched at once."""
+LAST_LINES = 100
+"""So many lines at the end of a log are matched against the rules in any case."""
+USED_UP = 1000
+"""So many lines with a word are matched: a log of nothing but errors repeats itself."""
 _SAMPLE = 20
 """How many lines at the end of a block are read, so that the progress is known."""
-_MOST_READ = 1000
-"""Maximum number of lines with a word that are read of a block: a log of nothing but errors repeats itself."""
-_RARE = 20
-"""So many forms with a word are read although a block has too many others."""
-_MANY = 10_000
-"""Lines after whose classification only a tenth as many are read of a block."""
-_DULL = 50
-"""So many lines of one form (digits ignored) in which no rule matched: the others are passed over."""
-_NEVER = -(1 << 60)
 _FORMS = 20_000
-"""How many such forms are remembered."""
-_NUMBERS_MATTER = re.compile(rb"(?i)exit|code|status|signal|xid|errno|\berr\b|%")
-"""In lines with these words a rule may match one number and not another."""
-_DIGITS = b"0123456789"
-_LANDMARKS = (
-    "traceback (", 'file "', "root cause (first", "failures:", "exitcode", "restart", "slurm_job", "starting job",
-    "job start", "cancelled at", "exception ignored in",
-)  # fmt: skip
-"""Words of lines that matter although no rule matches them."""
+"""How many forms of lines (digits ignored) are remembered before the memory is cleared."""
+_PIECES = 200
+"""How many states of a progress bar that redraws itself in one line are read."""
+
+_LABEL = re.compile(rb"[ ]{0,6}(\d{1,6}): ?")
+"""The task number that `srun --label` writes before each line."""
+_NO_MESSAGE = re.compile(
+    r"\s*$|\+ "  # `set -x` of bash
+    r"|\s{0,12}(?:-{2,10}> ?)?\d{1,6} {1,80}"
+    r"(?:#|[frb]?[\"']|(?:raise|from|import|return|if|elif|def|with|for|class|assert) |try:|except\b)"
+)
+"""Blank lines, commands, and the numbered source lines that IPython prints around an exception."""
 
 
 class LogScanner:
@@ -57,180 +64,210 @@ class LogScanner:
         source: int = 0,
         node: str | None = None,
         rank: int | None = None,
-        budget: MatchBudget | None = None,
+        units: int = UNITS,
     ) -> None:
         self._rules = rules
-        self._scanner = LineScanner(rules, name, budget or MatchBudget(), source=source, node=node, rank=rank)
+        self._lines = LineReader(rules, name, units, source=source, node=node, rank=rank)
         self._rest = bytearray()
-        self._size = 0
-        self._found_search: tuple[Search | None] | None = None
-        self._started = False
-        self._line = 0
-        self._dull: set[bytes] = set()
-        """Forms of lines to pass over: they have no word of a rule, or no rule matched many of them."""
-        self._common: Counter[int] = Counter()
-        """How many forms with a word, by its number, were read."""
-        self._unmatched: dict[bytes, int] = {}
-        """How many lines of a form were read in which no rule matched."""
+        self._size = self._line = 0
+        self._passed: set[bytes] = set()
+        """Forms of lines without a word of a rule that is not used up."""
+        self._read: Counter[int] = Counter()
+        """How many lines with a word, by its number, were matched."""
 
     @property
-    def scanned(self) -> int:
-        """How many lines were classified, which takes most of the time."""
-        return self._scanner.scanned
+    def left(self) -> int:
+        """How much of the work is left."""
+        return self._lines.left
+
+    @property
+    def matched(self) -> int:
+        """How many lines were matched against the rules, which takes most of the time."""
+        return self._lines.matched
 
     def feed(self, chunk: bytes) -> None:
         """Scan the next chunk, which may end anywhere."""
-        if not self._started and chunk:
-            self._started = True
-            chunk = chunk.removeprefix(codecs.BOM_UTF8)
         self._rest += chunk
-        self._size += len(chunk)
-        search = self._search() if self._size > _WHOLE + _TAIL else None
-        if search is not None:
-            while len(self._rest) >= _BLOCK + _TAIL:
-                self._block(search, _BLOCK)
-            return
-        end = self._rest.rfind(b"\n") + 1
-        if end:
-            self._lines(bytes(self._rest[:end]))
-            del self._rest[:end]
-        if len(self._rest) > LONGEST_LINE:
-            self._flush()
-            self._line -= 1  # the rest belongs to the same line
-
-    def _lines(self, data: bytes) -> None:
-        """Scan whole lines."""
-        for line in data.split(b"\n")[:-1]:
-            self._line += 1
-            if line:
-                self._scanner.take(line, self._line)
-
-    def _search(self) -> Search | None:
-        if self._found_search is None:
-            forms = (word.encode().translate(None, _DIGITS).decode() for word in (*self._rules.words, *_LANDMARKS))
-            self._found_search = (word_search(smallest(forms)),)
-            # Once a large block was freed, glibc keeps more of what is freed later (mallopt(3), M_MMAP_THRESHOLD): the
-            # kernel does not have to map the memory of each block of the log again.
-            bytes(_BLOCK << 4)
-        return self._found_search[0]
-
-    def _block(self, search: Search, size: int) -> None:
-        """Scan the whole lines of the next block: those with a word, what belongs to a traceback, and samples."""
-        end = self._rest.rfind(b"\n", 0, size) + 1
-        data = bytes(memoryview(self._rest)[: end or size])
-        del self._rest[: end or size]
-        first = self._line
-        if not end:
-            self._line += 1
-            self._scanner.take(data, self._line)
-            self._line = first  # the rest belongs to the same line
-            return
-        forms = data.translate(None, _DIGITS).split(b"\n")[:-1]
-        suspects = self._suspects(search, forms)
-        busy = self._scanner.busy(first + 1)
-        lines = data.split(b"\n") if suspects or busy else data.rsplit(b"\n", _SAMPLE + 1)
-        skipped, samples = len(forms) + 1 - len(lines), len(forms) - _SAMPLE
-        at = self._read(lines, 0, first) if busy else 0
-        for number in [number for number, form in enumerate(forms) if form in suspects] if suspects else ():
-            form = forms[number]
-            if at <= number < samples and suspects[form] > 0 and form not in self._dull:
-                suspects[form] -= 1
-                found = self._scanner.found
-                at = self._read(lines, number, first)
-                self._remember(form, matched=self._scanner.found > found)
-        for number in range(max(at, samples, 0), len(forms)):
-            line = lines[number - skipped]
-            if self._unmatched.get(forms[number], 0) < _DULL or shows_progress(text := plain(line), text.lower()):
-                self._take(line, first + number + 1)
-        self._line = first + len(forms)
-
-    def _suspects(self, search: Search, forms: list[bytes]) -> dict[bytes, int]:
-        """The forms with a word of a rule, each with how many of its lines to read.
-
-        Those without one are passed over from now on. Once a block has many forms, those with rare words remain.
-        """
-        fresh = [form for form in dict.fromkeys(forms) if form not in self._dull]
-        text = b"\n".join(fresh)
-        most = _MOST_READ if self.scanned < _MANY else _MOST_READ // 10
-        suspects: set[bytes] = set()
-        crowded, end = False, -1
-        for word, position, _ in search(text):
-            if position <= end:
-                continue
-            if len(suspects) >= most and self._common[word] >= _RARE:
-                crowded = True
-                continue
-            self._common[word] += 1
-            start, end = text.rfind(b"\n", 0, position) + 1, text.find(b"\n", position)
-            end = end if end >= 0 else len(text)
-            suspects.add(text[start:end])
-        if not crowded:
-            if len(self._dull) + len(fresh) > _FORMS:
-                self._dull.clear()
-            self._dull.update(form for form in fresh if form not in suspects)
-        return dict.fromkeys(suspects, most // len(suspects) + 1) if suspects else {}
-
-    def _remember(self, form: bytes, *, matched: bool) -> None:
-        """Count a line of this form in which no rule matched, as far as the numbers in it do not matter."""
-        if len(self._unmatched) >= _FORMS:
-            self._unmatched.clear()
-        never = matched or _NUMBERS_MATTER.search(form)
-        self._unmatched[form] = count = _NEVER if never else self._unmatched.get(form, 0) + 1
-        if count >= _DULL:
-            self._dull.add(form)
-
-    def _read(self, lines: list[bytes], at: int, first: int) -> int:
-        """Scan a line, and those after it that may belong to a traceback. Returns where it stopped."""
-        while True:
-            self._take(lines[at], first + at + 1)
-            at += 1
-            if at >= len(lines) - 1 or not self._scanner.busy(first + at + 1):
-                return at
-
-    def _take(self, line: bytes, number: int) -> None:
-        if line:
-            self._scanner.take(line, number)
+        while len(self._rest) >= (BLOCK if self._size else ENDS) + ENDS:
+            self._scan(BLOCK if self._size else ENDS)
 
     def pass_over(self, chunk: bytes) -> None:
         """Count the lines of a chunk that is skipped."""
-        self._drain()
-        if self._rest:
-            self._flush()
-            self._line -= 1
+        while self._rest:
+            self._scan(len(self._rest))
         self._line += chunk.count(b"\n")
 
     def finish(self) -> LogScan:
         """The result. The scanner cannot be used again."""
-        self._drain()
-        if self._rest:
-            self._flush()
-        return self._scanner.finish(self._line)
+        if len(self._rest) > ENDS:
+            self._scan(len(self._rest) - ENDS)
+        self._scan(len(self._rest), last=True)
+        return self._lines.finish(self._line)
 
-    def _drain(self) -> None:
-        """Scan the whole lines that were held back."""
-        if self._found_search and self._found_search[0] and len(self._rest) > _TAIL:
-            self._block(self._found_search[0], len(self._rest) - _TAIL)
-        end = self._rest.rfind(b"\n") + 1
-        self._lines(bytes(self._rest[:end]))
+    def _scan(self, size: int, *, last: bool = False) -> None:
+        """Scan the whole lines in the next `size` bytes; all of them if there is no end of a line."""
+        end = size if last else self._rest.rfind(b"\n", 0, size) + 1 or size
+        data = bytes(memoryview(self._rest)[:end])
         del self._rest[:end]
+        if not self._size:
+            data = data.removeprefix(codecs.BOM_UTF8)
+        all_of_them = last or not self._size
+        self._size += end
+        forms = data.translate(None, DIGITS).split(b"\n")
+        ended = not forms[-1]
+        if ended:
+            del forms[-1]
+        count, first = len(forms), self._line + 1
+        words = self._words(forms) if self.left > 0 else {}
+        busy = self._lines.busy(first)
+        wanted: Iterable[int] = range(count)
+        if not all_of_them:
+            wanted = [number for number, form in enumerate(forms) if form in words] if words else []
+            wanted = [*([0] if busy else []), *wanted, *range(max(count - _SAMPLE, 0), count)]
+        only_samples = not (all_of_them or words or busy)
+        lines = data.rsplit(b"\n", _SAMPLE + ended) if only_samples else data.split(b"\n")
+        skipped, always = count + ended - len(lines), count - LAST_LINES if last else count
+        at = 0
+        for number in wanted:
+            at = max(at, number)
+            while at == number or (at < count and self._lines.busy(first + at)):
+                look = at >= always or self._counts(words, forms[at])
+                self._lines.take(lines[at - skipped], first + at, look=look)
+                at += 1
+        self._line += count - (not ended and not last)  # the rest belongs to the same line
 
-    def _flush(self) -> None:
-        self._line += 1
-        rest, self._rest = bytes(self._rest), bytearray()
-        self._scanner.take(rest, self._line)
+    def _words(self, forms: list[bytes]) -> dict[bytes, list[int]]:
+        """The forms with a word of a rule that is not used up, each with the numbers of its words."""
+        fresh = [form for form in dict.fromkeys(forms) if form not in self._passed]
+        text = b"\n".join(fresh)
+        found = list(self._rules.words_in(text.lower()))
+        self._lines.left -= WORD_UNITS * len(found)
+        words: dict[bytes, list[int]] = {}
+        used_up = {word for word, count in self._read.items() if count >= USED_UP}
+        for word, position in found:
+            if word not in used_up:
+                end = text.find(b"\n", position)
+                words.setdefault(text[text.rfind(b"\n", 0, position) + 1 : end if end >= 0 else None], []).append(word)
+        if len(self._passed) + len(fresh) > _FORMS:
+            self._passed.clear()
+        self._passed.update(form for form in fresh if form not in words)
+        return words
+
+    def _counts(self, words: dict[bytes, list[int]], form: bytes) -> bool:
+        """Count the words of a line; false if all of them, or the whole budget, are used up."""
+        numbers = words.get(form)
+        if numbers is None or self.left <= 0:
+            return False
+        count = min(self._read[number] for number in numbers)
+        self._read.update(number for number in numbers if number >= len(LANDMARKS))
+        return count < USED_UP
 
 
-def scan(
-    rules: Rulebook,
-    name: str,
-    chunks: Iterable[bytes],
-    *,
-    source: int = 0,
-    node: str | None = None,
-    rank: int | None = None,
-) -> LogScan:
-    """Scan a whole log."""
-    scanner = LogScanner(rules, name, source=source, node=node, rank=rank)
+class LineReader:
+    """Takes the lines of one log in order; `finish` returns the result."""
+
+    def __init__(
+        self, rules: Rulebook, name: str, units: int, *, source: int, node: str | None, rank: int | None
+    ) -> None:
+        self.left, self.matched = units, 0
+        self._rules = rules
+        self._name, self._source, self._node, self._rank = name, source, node, rank
+        self._labelled = self._unlabelled = 0
+        self._task: int | None = None
+        self._forms: dict[bytes, tuple[int, bool, bool]] = {}
+        self._time: float | None = None
+        self._year: int | None = None
+        self._last = b""
+        self._traces = Tracebacks()
+        self._progress = ProgressMeter()
+        self._episodes = Episodes()
+        self._workers = WorkerBlocks(name, source)
+        self._found = RuleHits(rules, self._traces, self._workers, name=name, source=source, node=node, rank=rank)
+
+    def busy(self, number: int) -> bool:
+        """Whether a line must be read because it may continue a traceback or a list of failed workers."""
+        return self.left > 0 and (self._traces.busy(number) or self._workers.place is not None)
+
+    def take(self, raw: bytes, number: int, *, look: bool) -> None:
+        """Read the line with this number; with `look`, match it against the rules."""
+        raw = self._without_label(raw)
+        pieces = [piece for piece in raw.split(b"\r") if piece]
+        for piece in pieces if len(pieces) <= _PIECES else pieces[: _PIECES // 2] + pieces[-_PIECES // 2 :]:
+            self._piece(piece, number, look=look)
+
+    def _without_label(self, raw: bytes) -> bytes:
+        """The line without its task number, in a log where most lines have one."""
+        match = _LABEL.match(raw) if raw else None
+        self._task = None
+        if match is None:
+            self._unlabelled += bool(raw)
+            return raw
+        self._labelled += 1
+        if self._labelled < 2 * self._unlabelled:
+            return raw
+        self._task = int(match[1])
+        return raw[match.end() :]
+
+    def _piece(self, raw: bytes, number: int, *, look: bool) -> None:
+        """Lines of one form are classified once: a training prints the same few millions of times."""
+        self._last, text = raw, plain(raw)
+        form = raw[:1000].translate(None, DIGITS)
+        known = self._forms.get(form)
+        if known is None:
+            if len(self._forms) >= _FORMS:
+                self._forms.clear()
+            known = self._forms[form] = self._classified(text)
+        kind, dated, silent = known
+        stamp = line_time(text, self._year) if dated else None
+        self._time = self._time if stamp is None else stamp
+        self._progress.see(kind, text, number, self._time if dated else None)
+        if kind & Kind.EPISODE:
+            self._episodes.see(text, number)
+        if self.busy(number) or (look and not silent):
+            self._look(text, number)
+
+    def _classified(self, text: str) -> tuple[int, bool, bool]:
+        """The kind of the lines of a form, whether they contain a time, and whether they are no message."""
+        if _NO_MESSAGE.match(text):
+            return Kind.PLAIN, False, True
+        stamp = line_time(text, self._year or 2000)
+        if stamp is not None and self._year is None and line_time(text) is not None:
+            self._year = year_of(stamp)
+        low = text.lower()
+        is_frame = low.lstrip().startswith('file "')
+        return (Kind.PLAIN if is_frame else line_kind(parse(text).body, low)), stamp is not None, False
+
+    def _look(self, text: str, number: int) -> None:
+        self.matched += 1
+        before = self._rules.searched
+        line = parse(text, self._task)
+        self._workers.see(line.body, number)
+        if not self._traces.takes(line, number):
+            self._found.line(line, text, number, self._time)
+        self.left -= LINE_UNITS + self._rules.searched - before
+
+    def finish(self, lines: int) -> LogScan:
+        """The result for a log of so many lines. The reader cannot be used again."""
+        hits = self._found.finish(self._time)
+        begins = self._episodes.begins(hits, self._rules, self._progress.line)
+        return self._progress.into(
+            LogScan(
+                name=self._name,
+                source=self._source,
+                node=self._node,
+                rank=self._rank,
+                lines=lines,
+                hits=tuple(self._progress.after(hit, begins) for hit in hits),
+                workers=tuple(worker for worker in self._workers.finish() if worker.line >= begins),
+                episode_line=begins,
+                last_line=plain(self._last).strip()[:300],
+            )
+        )
+
+
+def scan(rules: Rulebook, name: str, chunks: Iterable[bytes], **place: int | str | None) -> LogScan:
+    """Scan a whole log. `place`: as `LogScanner` takes it."""
+    scanner = LogScanner(rules, name, **place)  # type: ignore[arg-type]
     for chunk in decoded(chunks):
         scanner.feed(chunk)
     return scanner.finish()

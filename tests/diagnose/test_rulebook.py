@@ -31,7 +31,6 @@ def test_a_rule_knows_its_examples(rule: FailureRule) -> None:
     assert rule.examples
     for example in rule.examples:
         assert rule.id in {found.id for found, _ in BOOK.matches(example)}, example
-        assert any(word in example.lower() for word in BOOK.words), f"the first look at a log passes over {example!r}"
     for line in rule.counters:
         assert rule.id not in {found.id for found, _ in BOOK.matches(line)}, line
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import Evidence
 from hpc_launch.diagnose.log_line import line_time, parse, plain
-from hpc_launch.diagnose.scan_line import TAIL_LINES, MatchBudget
-from hpc_launch.diagnose.scan_log import LogScanner, scan
+from hpc_launch.diagnose.scan_log import LAST_LINES, LogScanner, scan
 from tests.diagnose.logs import BOOK, scanned, why
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -214,14 +213,14 @@ def letters(number: int) -> str:
 
 @pytest.mark.parametrize("at", [slow(0), slow(9_000), 29_999])
 def test_a_log_of_nothing_but_different_errors(at: int) -> None:
-    """Few of its lines are classified, and the cause is found wherever it stands."""
+    """Few of its lines are matched, and the cause is found wherever it stands."""
     lines = [f"ERROR {letters(number)}: request failed for {letters(number * 7)}" for number in range(30_000)]
     lines[at] = OOM
     scanner = LogScanner(BOOK, "x")
     scanner.feed("".join(line + "\n" for line in lines).encode())
     found = diagnose(Evidence(logs=(scanner.finish(),)), BOOK)
     assert (found.failure_class, found.evidence[0].line) == ("cuda_oom", at + 1)
-    assert scanner.scanned < 5_000
+    assert scanner.matched < 5_000
 
 
 def test_the_first_and_the_last_of_many_different_errors_are_kept() -> None:
@@ -239,14 +238,14 @@ def test_steps_between_different_errors_count() -> None:
 def test_a_log_of_ever_new_sets_of_error_words_takes_limited_work(begins: str) -> None:
     """Its beginning and its end are read."""
     dice = random.Random(1)
-    words = [word for word, _ in BOOK.table]
+    words = list(BOOK.table)
     lines = [begins + " ".join(dice.choices(words, k=60)) for _ in range(300)]
     lines[0] = lines[299] = OOM
     before = BOOK.searched
-    scanner = LogScanner(BOOK, "x", budget=MatchBudget(1_000_000))
+    scanner = LogScanner(BOOK, "x", units=1_000_000)
     scanner.feed("".join(line + "\n" for line in lines).encode())
     found = scanner.finish()
-    assert BOOK.searched - before < 1_000_000 + TAIL_LINES * 200_000
+    assert BOOK.searched - before < 1_000_000 + LAST_LINES * 200_000
     assert {1, 300} <= {hit.line for hit in found.hits if hit.rule == "cuda-oom"}
 
 
@@ -271,16 +270,16 @@ def test_progress_in_lines_with_a_word_of_a_rule_is_seen_throughout() -> None:
 
 
 def test_a_log_of_tracebacks_takes_limited_work() -> None:
-    scanner = LogScanner(BOOK, "x", budget=MatchBudget(1_000_000))
+    scanner = LogScanner(BOOK, "x", units=1_000_000)
     scanner.feed(b"Traceback (most recent call last):\n" * 20_000 + f"{OOM}\n".encode())
     found = scanner.finish()
-    assert scanner.scanned < 2_000 + TAIL_LINES
+    assert scanner.matched < 2_000 + LAST_LINES
     assert [hit.line for hit in found.hits if hit.rule == "cuda-oom"] == [20_001]
 
 
 def test_what_is_read_of_a_log_without_a_budget() -> None:
     text = "".join(f"step {number}/300 loss 2.5\nERROR in {letters(number)}\n" for number in range(300))
-    scanner = LogScanner(BOOK, "x", budget=MatchBudget(0))
+    scanner = LogScanner(BOOK, "x", units=0)
     scanner.feed(f"{OOM}\n{text}{OOM}\n".encode())
     found = scanner.finish()
     assert (found.last_step, found.last_total, found.steps_seen) == (299, 300, 300)

@@ -21,8 +21,7 @@ from hpc_launch.base.json_records import as_record, read_record
 from hpc_launch.diagnose.evidence import AgentNote, Hit, LogScan, NodeExit, WorkerFailure
 from hpc_launch.diagnose.hang_stacks import Frame, not_arrived, stack, stacks_in_log
 from hpc_launch.diagnose.rulebook import Rulebook
-from hpc_launch.diagnose.scan_line import MatchBudget
-from hpc_launch.diagnose.scan_log import LogScanner, decoded
+from hpc_launch.diagnose.scan_log import UNITS, LogScanner, decoded
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import log_files
 from hpc_launch.runs.records.node_records import WatcherEvent, read_hang, watcher_events
@@ -106,13 +105,13 @@ def _chunks(stream: BinaryIO, skip: tuple[int, int] | None, scanner: LogScanner)
 
 def scans(attempt: AttemptFolder, rules: Rulebook, nodes: tuple[str, ...]) -> Iterator[LogScan]:
     """Scan all logs with the rules, then torchelastic's error files as one more source."""
-    budget = MatchBudget()
+    left = UNITS
     for number, log in enumerate(log_files(attempt)):
-        budget = budget.for_next_log()
         name, node = _relative(log.path, attempt), _name(log.node, nodes)
-        scanner = LogScanner(rules, name, source=number, node=node, rank=log.rank, budget=budget)
+        scanner = LogScanner(rules, name, source=number, node=node, rank=log.rank, units=left)
         with suppress(OSError):
             yield read_chunks(log.path, scanner)
+        left = max(scanner.left, UNITS // 20)
     failures = tuple(_worker_failures(attempt, nodes))
     if failures:
         yield LogScan("error files", source=_ERROR_FILES, workers=failures)
