@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import complete_site, echo_json
 from hpc_launch.job.hostlist import expand
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
     from hpc_launch.script.by_hand import HandStart
 
-JOB_ONLY = {"site": "--site", "sets": "--set", "as_json": "--json"}
-OWN = frozenset({*JOB_ONLY, "job", "output", "hosts", "master_port"})
+OF_A_JOB = {"site": "--site", "sets": "--set", "as_json": "--json"}
+OF_BOTH = {"output", "hosts", "master_port"}
 """Options that go with --job; the plan has the rest."""
 
 
@@ -40,53 +41,53 @@ def job_options(name: str) -> list[click.Parameter]:
 
 def by_hand(name: str, given: dict[str, Any], output: Path | None) -> tuple[str | None, list[Finding]] | None:
     """The text to write and its findings; None after printing JSON. Raises UsageError, Refused."""
-    if "job" in given:
-        text = _of_a_job(name, given, output)
-        return None if text is None else (text, [])
-    for key in ("site", "sets", "as_json", *(["hosts"] if name == "launcher" else [])):
-        if given.pop(key, None):
-            raise click.UsageError(f"{JOB_ONLY.get(key, '--' + key)} requires --job.")
     from hpc_launch.plan import job_of_options
-    from hpc_launch.script.by_hand import hostfile_of, start_by_hand
-
-    if name == "hostfile":
-        if "hosts" not in given:
-            given = _of_the_slurm_job() | given
-        hosts, findings = job_of_options.hosts_of(job_of_options.Hostfile(**given))
-        return (hostfile_of(hosts)[0] if hosts else None), findings
-    if "script" not in given:
-        raise click.UsageError("Missing option '--script' or '--job'.")
-    asked = job_of_options.NodeScript(**given)
-    plan, findings = job_of_options.plan_of_node_script(asked, os.getcwd(), dict(os.environ))
-    if plan is None:
-        return None, findings
-    return start_by_hand(plan, job_of_options.nodes_of(asked), asked.master_port, asked.node_rank).script, findings
-
-
-def _of_the_slurm_job() -> dict[str, Any]:
-    """The nodes and GPUs of the Slurm job around this command."""
-    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
-    slots = {"slots": int(gpus)} if re.fullmatch("[1-9][0-9]{0,8}", gpus) else {}
-    return {"hosts": os.environ["SLURM_JOB_NODELIST"], **slots} if os.environ.get("SLURM_JOB_NODELIST") else {}
-
-
-def _of_a_job(name: str, given: dict[str, Any], output: Path | None) -> str | None:
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.cli.terminal import print_site_and_warnings
-    from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.script.by_hand import hostfile_of, start_by_hand
 
     context = click.get_current_context()
     typed = {key for key in given if context.get_parameter_source(key) == click.core.ParameterSource.COMMANDLINE}
-    if typed - OWN:
-        option = "--" + min(typed - OWN).replace("_", "-")
-        raise UsageError(f"{option} and --job exclude each other", "change the job file, or use --set KEY=VALUE")
+    if "job" in given:
+        foreign = typed - {"job", *OF_A_JOB, *OF_BOTH}
+        if foreign:
+            option = "--" + min(foreign).replace("_", "-")
+            raise UsageError(f"{option} and --job exclude each other", "change the job file, or use --set KEY=VALUE")
+        text = _of_a_job(name, given, typed, output)
+        return None if text is None else (text, [])
+    foreign = typed & {*OF_A_JOB, *(["hosts"] if name == "launcher" else [])}
+    if foreign:
+        raise click.UsageError(f"{OF_A_JOB.get(min(foreign), '--hosts')} requires --job.")
+    given = {key: value for key, value in given.items() if key not in OF_A_JOB}
+    if name == "hostfile":
+        hosts, findings = job_of_options.hosts_of(job_of_options.Hostfile(**_of_the_slurm_job(given)))
+        return (hostfile_of(hosts)[0] if hosts else None), findings
+    if "script" not in given:
+        raise click.UsageError("Missing option '--script' or '--job'.")
+    asked = job_of_options.NodeScript(**given)
+    plan, findings = job_of_options.plan_of_options(asked, os.getcwd(), dict(os.environ))
+    if plan is None:
+        return None, findings
+    return start_by_hand(plan, asked.hosts, asked.master_port, asked.node_rank).script, findings
+
+
+def _of_the_slurm_job(given: dict[str, Any]) -> dict[str, Any]:
+    """The options, with the nodes and GPUs of the Slurm job around this command where no hosts are named."""
+    nodes, gpus = os.environ.get("SLURM_JOB_NODELIST"), os.environ.get("SLURM_GPUS_ON_NODE", "")
+    if "hosts" in given or not nodes:
+        return given
+    slots = {"slots": int(gpus)} if re.fullmatch("[1-9][0-9]{0,8}", gpus) else {}
+    return {"hosts": nodes, **slots, **given}
+
+
+def _of_a_job(name: str, given: dict[str, Any], typed: set[str], output: Path | None) -> str | None:
+    from hpc_launch.cli.terminal import print_site_and_warnings
+    from hpc_launch.prepare.prepare import prepare_job
+    from hpc_launch.script.by_hand import hostfile_of, start_by_hand
+
     prepared = prepare_job(given["job"], site=given.get("site"), sets=tuple(given.get("sets", ())), anywhere=True)
     print_site_and_warnings(prepared.loaded.detected, prepared.plan.site, prepared.warnings)
     if "hosts" in typed and prepared.plan.hosts:
-        raise UsageError(
-            "--hosts is for jobs on Slurm", "use `--set exclude=[HOST]` to leave out a host of the profile"
-        )
+        hint = "use `--set exclude=[HOST]` to leave out a host of the profile"
+        raise UsageError("--hosts is for jobs on Slurm", hint)
     try:
         nodes = expand(given.get("hosts") or os.environ.get("SLURM_JOB_NODELIST", ""))
     except ValueError as error:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.shell_text import Text
 from hpc_launch.plan.container_plan import container, copies, inner_steps, runtime_modules, stage
 from hpc_launch.plan.continuation import continuation
 from hpc_launch.plan.driver_plan import notify_plan, retry_plan
 from hpc_launch.plan.environment import check_variable_names, prelude, variables, watch
-from hpc_launch.plan.job_size import job_size
-from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.job_size import JobSize, job_size
+from hpc_launch.plan.launch_plan import LaunchPlan, Program, StrategyPlan, StrategyResult, Variable
 from hpc_launch.plan.launch_step import code, master, program, spares, step
 from hpc_launch.plan.launchers.descriptor import launcher
 from hpc_launch.plan.node_check_plan import checks_nodes, node_check
-from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
 from hpc_launch.plan.plan_rules import check
 from hpc_launch.plan.sbatch_options import check_srun, directives, missing_variables
 from hpc_launch.plan.site_environment import site_settings, site_variables
-from hpc_launch.plan.strategy_on_demand import plan_strategy, without_unused_file
 from hpc_launch.sites.queues import overlay_fabric
 from hpc_launch.sites.resolved import Resolved
 
@@ -42,8 +42,8 @@ def build(
     filler = ValueFiller(resolved, findings)
     job, site = resolved.job, resolved.site
     size = job_size(filler)
-    strategy = plan_strategy(filler, size, user_config, model)
-    filler = strategy.with_names(filler)
+    strategy = _strategy(filler, size, user_config, model)
+    filler = ValueFiller(replace(resolved, names={**resolved.names, **strategy.names}), findings)
     job_program = program(filler, strategy.plan.flags if strategy.plan is not None else ())
     steps = (*prelude(filler), *runtime_modules(filler))
     python = filler.text(job.environment.python or "python3", ("environment", "python"))
@@ -114,7 +114,7 @@ def build(
             else None
         ),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
-        strategy=without_unused_file(filler, strategy.plan, job_program, settings),
+        strategy=_without_unused_file(filler, strategy.plan, job_program, settings),
         hosts=tuple(replace(host, slots=slots) for host, slots in zip(resolved.hosts, size.slots, strict=True)),
         spare_hosts=resolved.spare_hosts,
         shared_hosts=site.scheduler.shared,
@@ -123,6 +123,47 @@ def build(
     )
     check_variable_names(filler, plan)
     return plan, findings
+
+
+_UNKNOWN = {
+    **dict.fromkeys(("strategy.micro_batch", "strategy.global_batch", "strategy.gradient_accumulation"), "1"),
+    **dict.fromkeys(("parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.dp"), "1"),
+}
+"""Placeholders for a job of unknown size, so that the finding about the size is the only one."""
+
+
+def _strategy(
+    filler: ValueFiller, size: JobSize | None, user_config: UserStrategyConfig | None, model: ModelConfig | None
+) -> StrategyResult:
+    """The strategy for the processes of the job, with a finding for each conflict. Other jobs import none of it."""
+    job = filler.resolved.job
+    if size is None:
+        return StrategyResult(names=_UNKNOWN)
+    if job.strategy.name in {"none", "ddp"} and job.parallel is None and not filler.given("strategy") - {"name"}:
+        return StrategyResult()
+    from hpc_launch.plan.strategy_plan import strategy_result
+
+    return strategy_result(filler, size, user_config, model)
+
+
+def _without_unused_file(
+    filler: ValueFiller, plan: StrategyPlan | None, program: Program, variables: Iterable[Variable]
+) -> StrategyPlan | None:
+    """The plan, without a file that nothing refers to: `strategy: zero1` alone may be only a label.
+
+    The Trainer finds its configuration only through its arguments; warn if none of them names it.
+    """
+    strategy = filler.resolved.job.strategy
+    texts: list[Text] = [*program.words, *(word for line in program.argument_lines for word in line)]
+    texts += [variable.value for variable in variables if variable.value is not None]
+    if plan is None or plan.file is None or any(CONFIG in text for text in texts):
+        return plan
+    if strategy.reader == "trainer":
+        key = "deepspeed" if strategy.zero_stage is not None else "fsdp_config"
+        message = "no argument passes the configuration to the Trainer"
+        hint = f"add to `args`: `{key}: ${{strategy.config}}`"
+        filler.fault(FindingCode.CONFIG_NOT_PASSED, message, ("strategy", "for"), hint, "warning")
+    return plan if filler.given("strategy") - {"name"} else None
 
 
 def _runs_folder(filler: ValueFiller) -> str:

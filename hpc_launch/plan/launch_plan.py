@@ -118,6 +118,14 @@ class StrategyPlan(Struct, frozen=True):
         yield from (("argument", flag) for flag in self.flags)
 
 
+class StrategyResult(Struct, frozen=True):
+    """The plan, its variables, and in `names` the values of `${strategy.…}` and `${parallel.…}`."""
+
+    plan: StrategyPlan | None = None
+    variables: tuple[Variable, ...] = ()
+    names: dict[str, str] = {}
+
+
 class CheckpointPlan(Struct, frozen=True):
     """Where checkpoints are and when one is complete; `job.checkpoint` describes each field."""
 

@@ -35,10 +35,6 @@ class MegatronJob(Struct, frozen=True, kw_only=True):
     ] = "lines"
 
 
-PARTS: tuple[type[Struct], ...] = (MegatronJob, Parallel, ModelShape)
-"""The options of `config megatron`: one for each field of these."""
-
-
 def make(job: MegatronJob, parallel: Parallel, model: ModelShape) -> tuple[str | None, list[Finding]]:
     """The flags as text; None with findings if the layout is invalid."""
     layout = ParallelLayout(parallel, job.world_size)

@@ -21,6 +21,11 @@ class PlanDraft(Struct, frozen=True):
     resolved: Resolved
     findings: list[Finding]
 
+    def given(self, mapping: str) -> set[str]:
+        """The keys of a mapping of the job that a layer sets."""
+        held = self.resolved.merged.data.get(mapping)
+        return {key for key, value in held.items() if value is not None} if isinstance(held, dict) else set()
+
     def fault(
         self, code: FindingCode, message: str, path: KeyPath, hint: str | None = None, severity: Severity = "error"
     ) -> None:

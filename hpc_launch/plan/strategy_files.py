@@ -7,83 +7,60 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.shell_text import Text, Var, join_parts
-from hpc_launch.job.strategy import Strategy
+from hpc_launch.job.strategy import FullySharded, Strategy
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.plan_draft import ValueFiller
-from hpc_launch.plan.strategies import deepspeed_check, deepspeed_config, fsdp_check, fsdp_config
+from hpc_launch.plan.strategies import deepspeed_file, fsdp_file
 from hpc_launch.plan.strategies.config_file import ConfigFile
-from hpc_launch.plan.strategies.deepspeed_config import DeepSpeed
-from hpc_launch.plan.strategies.fsdp_config import precision
+from hpc_launch.plan.strategies.fsdp_file import precision
 
 EXPLICIT = rule("written out, so that no release's default decides")
 DERIVED = rule("global batch = micro batch × accumulation × replicas")
 
-_ZERO_KEYS: dict[str, KeyPath] = {
-    "train_batch_size": ("strategy", "global_batch"),
-    "train_micro_batch_size_per_gpu": ("strategy", "micro_batch"),
-    "gradient_accumulation_steps": ("strategy", "gradient_accumulation"),
-    "gradient_clipping": ("strategy", "gradient_clipping"),
-    "bf16.enabled": ("precision",),
-    "fp16.enabled": ("precision",),
-    "zero_optimization.stage": ("strategy", "name"),
-    "zero_optimization.overlap_comm": ("strategy", "overlap"),
-    "zero_optimization.reduce_bucket_size": ("strategy", "buckets"),
-    "zero_optimization.allgather_bucket_size": ("strategy", "buckets"),
-    "zero_optimization.offload_optimizer.device": ("strategy", "offload_optimizer"),
-    "zero_optimization.offload_param.device": ("strategy", "offload_param"),
-    "zero_optimization.offload_optimizer.nvme_path": ("strategy", "nvme_path"),
-    "zero_optimization.offload_param.nvme_path": ("strategy", "nvme_path"),
-}
-"""The key of the job file behind a value of DeepSpeed's file."""
-
 _BATCH = frozenset({"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
 
-_FSDP_KEYS = {
-    "version": "version",
-    "sharding_strategy": "sharding_strategy",
-    "reshard_after_forward": "sharding_strategy",
-    "auto_wrap_policy": "wrap_policy",
-    "transformer_layer_cls_to_wrap": "wrap_class",
-    "min_num_params": "min_params",
-    "state_dict_type": "state_dict",
-    "offload_params": "offload",
-    "cpu_offload": "offload",
-    "activation_checkpointing": "activation_checkpointing",
+_OTHER_KEYS: dict[str, KeyPath] = {
+    "zero_stage": ("strategy", "name"),
+    "train_batch": ("strategy", "global_batch"),
+    "bf16": ("precision",),
+    "fp16": ("precision",),
+    "mixed_precision": ("precision",),
+    "reader": ("strategy", "for"),
 }
+"""The key of the job file for a field of a request whose name differs."""
 
-_OPTIONS: dict[str, KeyPath] = {
-    "--train-batch": ("strategy", "global_batch"),
-    **{
-        f"--{key.replace('_', '-')}": ("strategy", key)
-        for key in ("micro_batch", "gradient_accumulation", "offload_optimizer", "offload_param", "nvme_path")
-    },
-    **{f"--{key.replace('_', '-')}": ("strategy", "fsdp", key) for key in set(_FSDP_KEYS.values())},
-}
-"""The key of the job file for an option of `config`: the same rules hold for both."""
 
-_HINT = re.compile(r"--([a-z-]+)(?: ([A-Z_]+|nvme|\d))?")
+def _key_of(field: str) -> KeyPath:
+    """The key of the job file for a field of a request."""
+    if field in FullySharded.__struct_fields__:
+        return ("strategy", "fsdp", field)
+    return _OTHER_KEYS.get(field, ("strategy", field))
+
+
+def _places(filler: ValueFiller) -> Callable[[str], Place]:
+    """The place in the job file of a field of a request."""
+    return lambda field: filler.resolved.place(*_key_of(field)) or Place("strategy")
 
 
 def zero(filler: ValueFiller, world_size: int) -> Text | None:
     """The DeepSpeed configuration; None with findings if the request is invalid."""
     job = filler.resolved.job
-    asked, stage = job.strategy, job.strategy.zero_stage
+    asked = job.strategy
     nvme: Text = () if asked.nvme_path is None else filler.text(asked.nvme_path, ("strategy", "nvme_path"))
-    marked, marks = _marked(nvme)
-    request = DeepSpeed(
-        zero_stage=stage,  # type: ignore[arg-type]
+    request = deepspeed_file.DeepSpeed(
+        zero_stage=asked.zero_stage,  # type: ignore[arg-type]
         offload_optimizer=asked.offload_optimizer,
         offload_param=asked.offload_param,
-        nvme_path=marked or None,
+        nvme_path="".join(f"\0{part.name}\0" if isinstance(part, Var) else part for part in nvme) or None,
         bf16=job.precision == "bf16",
         fp16=job.precision == "fp16",
         gradient_clipping=asked.gradient_clipping,
@@ -96,31 +73,31 @@ def zero(filler: ValueFiller, world_size: int) -> Text | None:
         overlap=asked.overlap,
         auto=asked.reader in {"trainer", "accelerate"},
     )
-    text, findings = deepspeed_config.make(request)
-    filler.findings.extend(_of_the_job(filler, found) for found in findings)
-    if text is not None and asked.reader == "accelerate" and stage == 3:
-        text = _without_width(text, request)
-    return None if text is None else _unmarked(text, marks)
+    text, findings = deepspeed_file.make(request, _places(filler), by_width=asked.reader == "trainer")
+    filler.findings.extend(findings)
+    if text is None:
+        return None
+    # No value of a job file has a NUL, which JSON escapes.
+    parts = re.split(r"\\u0000(\w+)\\u0000", text)
+    return join_parts([Var(part) if at % 2 else part for at, part in enumerate(parts)])
 
 
-def sharded(filler: ValueFiller, nodes: int, world_size: int) -> fsdp_config.Fsdp | None:
-    """The request for an FSDP configuration; None with findings if it is invalid."""
+def sharded(filler: ValueFiller, nodes: int, world_size: int) -> tuple[fsdp_file.Fsdp, str] | None:
+    """The request for an FSDP configuration and the file; None with findings if it is invalid."""
     job = filler.resolved.job
     asked = job.strategy
     sizes = {name: getattr(asked.fsdp, name) for name in asked.fsdp.__struct_fields__}
-    request = fsdp_config.Fsdp(
+    request = fsdp_file.Fsdp(
         **sizes,
         mixed_precision=precision(job.precision),  # type: ignore[arg-type]
         reader="trainer" if asked.reader == "trainer" else "accelerate",
         num_machines=nodes,
         num_processes=world_size,
     )
-    text, findings = fsdp_config.make(request)
+    text, findings = fsdp_file.make(request, _places(filler))
     # HL628: FSDP_SHARDING_STRATEGY is missing from the environment; the script sets it.
-    filler.findings.extend(
-        _of_the_job(filler, found) for found in findings if found.code != FindingCode.STRATEGY_WITHOUT_EFFECT
-    )
-    return None if text is None else request
+    filler.findings.extend(found for found in findings if found.code != FindingCode.STRATEGY_WITHOUT_EFFECT)
+    return None if text is None else (request, text)
 
 
 def entries(filler: ValueFiller, written: Text) -> tuple[Entry, ...]:
@@ -145,61 +122,14 @@ def shown(value: Any) -> str:
 
 def origin_of(filler: ValueFiller, key: str) -> Origin:
     """The origin of a value in a generated configuration, by its dotted path or Accelerate's name."""
-    bare = key.removeprefix("fsdp_config.").removeprefix("fsdp_")
-    path = _ZERO_KEYS.get(key) or (("strategy", "fsdp", _FSDP_KEYS[bare]) if bare in _FSDP_KEYS else None)
+    field = deepspeed_file.FIELDS.get(key) or fsdp_file.FIELDS.get(
+        key.removeprefix("fsdp_config.").removeprefix("fsdp_")
+    )
     if key == "mixed_precision":
-        path = ("precision",)
-    if path and path in filler.resolved.merged.origins:
-        return filler.resolved.origin(*path)
+        field = key
+    if field is not None and _key_of(field) in filler.resolved.merged.origins:
+        return filler.resolved.origin(*_key_of(field))
     return DERIVED if key in _BATCH else EXPLICIT
-
-
-def _marked(text: Text) -> tuple[str, dict[str, Var]]:
-    """The text with a unique placeholder, unchanged by JSON, in place of each variable."""
-    plain = "".join(part for part in text if isinstance(part, str))
-    marks = {}
-    for part in text:
-        if isinstance(part, Var):
-            mark = f"<{part.name}>"
-            while mark in plain:
-                mark = f"<{mark}>"
-            marks[mark] = part
-    names = {var: mark for mark, var in marks.items()}
-    return "".join(names[part] if isinstance(part, Var) else part for part in text), marks
-
-
-def _unmarked(text: str, marks: dict[str, Var]) -> Text:
-    if not marks:
-        return (text,)
-    pattern = "|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True))
-    return join_parts([marks.get(part, part) for part in re.split(f"({pattern})", text)])
-
-
-def _without_width(text: str, request: DeepSpeed) -> str:
-    """Accelerate derives sizes from `model.config.hidden_size` and fails for models without it."""
-    data = json.loads(text)
-    plain = {
-        "reduce_bucket_size": request.buckets,
-        "stage3_prefetch_bucket_size": 50_000_000,
-        "stage3_param_persistence_threshold": 100_000,
-    }
-    data["zero_optimization"] |= plain
-    return json.dumps(data, indent=2) + "\n"
-
-
-def _of_the_job(filler: ValueFiller, found: Finding) -> Finding:
-    """A finding about an option of `config`, reported at the key of the job file."""
-    name = found.place.file if found.place else ""
-    hint = found.hint and _HINT.sub(_key, found.hint)
-    place = filler.resolved.place(*_OPTIONS.get(name, ("strategy",)))
-    return Finding(found.code, found.message, place, hint, found.severity)
-
-
-def _key(match: re.Match[str]) -> str:
-    option, value = match.groups()
-    if option == "zero-stage":
-        return f"`name: zero{value}`"
-    return f"`{option.replace('-', '_')}: {value}`" if value else f"`{option.replace('-', '_')}`"
 
 
 _ZERO_MARKS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
@@ -240,11 +170,11 @@ def check_user_config(filler: ValueFiller, user_config: UserStrategyConfig, worl
     elif strategy.zero_stage is not None:
         replicas = world_size // (job.parallel.model_parallel if job.parallel else 1)
         hugging_face = strategy.reader in {"trainer", "accelerate"}
-        filler.findings.extend(deepspeed_check.check(file, replicas=max(replicas, 1), hugging_face=hugging_face))
+        filler.findings.extend(deepspeed_file.check(file, replicas=max(replicas, 1), hugging_face=hugging_face))
         filler.findings.extend(_deepspeed(file, strategy.zero_stage, job.precision))
     elif strategy.reader in {"trainer", "accelerate"}:
         reader: Any = strategy.reader
-        filler.findings.extend(fsdp_check.check(file, reader=reader))
+        filler.findings.extend(fsdp_file.check(file, reader=reader))
         if reader == "accelerate":
             filler.findings.extend(_accelerate(file, job.precision, world_size, job.max_nodes))
 

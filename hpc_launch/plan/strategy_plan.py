@@ -15,11 +15,10 @@ from hpc_launch.layouts.parallel_rules import check_connections, needs_one_conne
 from hpc_launch.model.megatron_options import arguments
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import StrategyPlan, Variable
+from hpc_launch.plan.launch_plan import StrategyPlan, StrategyResult, Variable
 from hpc_launch.plan.megatron_args import check_layout, megatron_flags
 from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
-from hpc_launch.plan.strategies import fsdp_config
-from hpc_launch.plan.strategies.fsdp_config import accelerate_data, make
+from hpc_launch.plan.strategies import fsdp_file
 from hpc_launch.plan.strategy_files import (
     UserStrategyConfig,
     check_user_config,
@@ -29,7 +28,6 @@ from hpc_launch.plan.strategy_files import (
     user_config_entries,
     zero,
 )
-from hpc_launch.plan.strategy_on_demand import StrategyResult, strategy_keys
 
 _BATCH_KEYS = frozenset({"micro_batch", "global_batch", "gradient_accumulation"})
 _ZERO = frozenset({"gradient_clipping", "offload_optimizer", "offload_param", "nvme_path", "buckets", "overlap"})
@@ -40,10 +38,11 @@ _SIZES = frozenset({"tp", "pp", "cp"})
 def check_combinations(filler: ValueFiller) -> None:
     """Add a finding for each key that contradicts another or that nothing reads."""
     strategy = filler.resolved.job.strategy
-    asked = strategy_keys(filler)
+    asked = filler.given("strategy") - {"name"}
     for key in sorted(asked - _read_by(strategy)):
         message = f"the strategy `{strategy.name}` does not use `{key}`"
-        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", key), _instead(key, strategy))
+        hint = "set it in `parallel:`" if key in _BATCH_KEYS else "remove it, or name the strategy that it belongs to"
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", key), hint)
     if "file" in asked:
         for key in sorted(asked & (_BATCH_KEYS | _ZERO | {"fsdp"})):
             message, hint = f"`file` and `{key}` both define the configuration", "set it in the file, or remove `file`"
@@ -52,7 +51,11 @@ def check_combinations(filler: ValueFiller) -> None:
         message = "the reader of this configuration is not known"
         path = ("strategy", "file" if "file" in asked else "fsdp")
         filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, path, "add `for: trainer` or `for: accelerate`")
-    _check_reader(filler, strategy)
+    readers = {"fsdp": {"trainer", "accelerate"}, "ddp": {"accelerate"}}.get(strategy.name)
+    if strategy.reader is not None and readers is not None and strategy.reader not in readers:
+        message = f"`{strategy.reader}` reads no configuration for `{strategy.name}`"
+        hint = "remove it; with DeepSpeed, use zero0 to zero3"
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", "for"), hint)
     _check_switch(filler, strategy)
     _check_parallel(filler, strategy)
     _check_precision(filler, strategy)
@@ -69,30 +72,6 @@ def _read_by(strategy: Strategy) -> frozenset[str]:
     return frozenset() if strategy.name == "megatron" else _BATCH_KEYS
 
 
-def _instead(key: str, strategy: Strategy) -> str:
-    if key in _BATCH_KEYS:
-        return "set it in `parallel:`"
-    if key in _ZERO:
-        return "use `name: zero1`, `zero2` or `zero3`, or remove it"
-    if key == "fsdp":
-        return "use `name: fsdp`, or remove it"
-    return (
-        "remove it: no file is read" if strategy.name != "megatron" else "remove it: Megatron reads flags, not a file"
-    )
-
-
-def _check_reader(filler: ValueFiller, strategy: Strategy) -> None:
-    reader, path = strategy.reader, ("strategy", "for")
-    if strategy.name == "fsdp" and reader == "deepspeed":
-        hint = "use `name: zero3`, which shards the same state"
-        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, "DeepSpeed does not support FSDP", path, hint)
-    elif strategy.name == "ddp" and reader in {"deepspeed", "trainer"}:
-        hint = "remove it" if reader == "trainer" else "use `name: zero0` for DeepSpeed without ZeRO"
-        filler.fault(
-            FindingCode.CONFLICTING_STRATEGY_KEYS, f"`{reader}` reads no configuration for plain DDP", path, hint
-        )
-
-
 def _check_switch(filler: ValueFiller, strategy: Strategy) -> None:
     """The Trainer reads its FSDP configuration only if `fsdp` is on (training_args.py, _process_fsdp_args)."""
     if strategy.name != "fsdp" or strategy.reader != "trainer":
@@ -107,15 +86,13 @@ def _check_switch(filler: ValueFiller, strategy: Strategy) -> None:
 
 
 def _check_parallel(filler: ValueFiller, strategy: Strategy) -> None:
-    held = filler.resolved.merged.data.get("parallel")
     if strategy.name == "megatron":
         if filler.resolved.job.parallel is None:
             message = "`megatron` needs the parallel sizes of the model"
             hint = "add `parallel:`, for example `parallel: {tp: 2, pp: 1}`"
             filler.fault(FindingCode.LAYOUT_MISSING, message, ("strategy", "name"), hint)
         return
-    given = {key for key, value in held.items() if value is not None} if isinstance(held, dict) else set()
-    for key in sorted(given - _SIZES):
+    for key in sorted(filler.given("parallel") - _SIZES):
         message = f"the strategy `{strategy.name}` does not use `{key}`"
         hint = "set it in `strategy:`" if key in _BATCH_KEYS else "use `strategy: megatron`, or remove it"
         filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("parallel", key), hint)
@@ -232,19 +209,20 @@ def _sharded(
     if user_config is not None:
         file = user_config.located
         data = file.data if isinstance(file.data.get("fsdp_config"), dict) else {"fsdp_config": {}}
-        values = fsdp_config.for_fsdp(data)
-        places = {key: Origin("file", file.place(*fsdp_config.key_of(key))) for key in values}
+        values = fsdp_file.for_fsdp(data)
+        places = {key: Origin("file", file.place(*fsdp_file.key_of(key))) for key in values}
         return None, _environment(values, places)
-    request = sharded(filler, filler.resolved.job.max_nodes, world_size)
-    if request is None:
+    made = sharded(filler, filler.resolved.job.max_nodes, world_size)
+    if made is None:
         return None, ()
+    request, text = made
     if asked.reader == "trainer":
         variables: tuple[Variable, ...] = ()
         if request.version == 1:
             origin = origin_of(filler, "sharding_strategy")
             variables = (Variable("FSDP_SHARDING_STRATEGY", (request.sharding_strategy,), origin),)
-        return _file(filler, (make(request)[0] or "",), None), variables
-    values = fsdp_config.for_fsdp(accelerate_data(request))
+        return _file(filler, (text,), None), variables
+    values = fsdp_file.for_fsdp(fsdp_file.accelerate_data(request))
     return None, _environment(values, {key: _of_key(filler, key) for key in values})
 
 
@@ -255,7 +233,7 @@ def _environment(values: dict[str, str], origins: dict[str, Origin]) -> tuple[Va
 def _of_key(filler: ValueFiller, variable: str) -> Origin:
     if variable == "ACCELERATE_USE_FSDP":
         return _origin(filler)
-    return origin_of(filler, ".".join(fsdp_config.key_of(variable)))
+    return origin_of(filler, ".".join(fsdp_file.key_of(variable)))
 
 
 def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None) -> tuple[Variable, ...]:
@@ -263,7 +241,7 @@ def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None)
     job = filler.resolved.job
     if job.strategy.reader != "accelerate":
         return ()
-    word, origin = fsdp_config.precision(job.precision), _precision(filler)
+    word, origin = fsdp_file.precision(job.precision), _precision(filler)
     if user_config is not None and user_config.format is not None:
         word, origin = user_config.format, Origin("file", user_config.located.place(user_config.format))
     mixed = Variable("ACCELERATE_MIXED_PRECISION", (word,), origin)
@@ -311,7 +289,7 @@ def _batch(filler: ValueFiller, layout: ParallelLayout) -> Batch | None:
     """The batch of `strategy:`, as far as it is known here; None if the job sets none, or sets it for Megatron."""
     job = filler.resolved.job
     asked = job.strategy
-    if asked.name == "megatron" or not strategy_keys(filler) & {*_BATCH}:
+    if asked.name == "megatron" or not filler.given("strategy") & {*_BATCH}:
         return None
     uneven = layout.world_size % layout.model_parallel
     replicas = None if job.elastic or uneven else layout.dp

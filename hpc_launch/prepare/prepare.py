@@ -250,5 +250,5 @@ def _read_user_config(resolved: Resolved) -> tuple[UserStrategyConfig | None, li
         return None, findings
     # DeepSpeed and the Trainer read JSON; Accelerate reads YAML for FSDP.
     is_yaml = strategy.zero_stage is None and strategy.reader == "accelerate"
-    parsed, findings = (config_file.parse_yaml if is_yaml else config_file.parse_json)(text, path)
+    parsed, findings = config_file.parse(text, path, is_yaml=is_yaml)
     return (None if parsed is None else UserStrategyConfig(text, parsed)), findings

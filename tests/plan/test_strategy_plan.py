@@ -138,7 +138,6 @@ def test_what_does_not_hold_together_is_refused_where_it_stands(folder: Path, mo
 @pytest.mark.parametrize(
     ("key", "change", "expected"),
     [
-        ("removed", ('"zero_optimization"', '"elasticity"'), "5:3 HL602"),
         ("micro batch", ('"train_micro_batch_size_per_gpu": 2', '"train_batch_size": 30'), "2:3 HL610"),
         ("auto", ('"train_micro_batch_size_per_gpu": 2', '"train_micro_batch_size_per_gpu": "auto"'), "2:3 HL605"),
         ("stage", ('"stage": 2', '"stage": 4'), "5:25 HL604"),
@@ -152,14 +151,6 @@ def test_a_fault_in_an_own_deepspeed_file_points_into_it(
     faults = [str(found) for found in validate_job(folder / "job.yaml") if found.severity == "error"]
     place, code = expected.split()
     assert any(fault.startswith(f"own.json:{place}: {code} ") for fault in faults), (key, faults)
-
-
-def test_keys_of_the_other_generation_in_an_own_fsdp_file(folder: Path) -> None:
-    (folder / "own.yaml").write_text(OWN_FSDP + "  fsdp_use_orig_params: true\n  fsdp_cuda_graphs: true\n")
-    (folder / "job.yaml").write_text(GOOD + "strategy: {name: fsdp, for: accelerate, file: own.yaml}\n")
-    findings = validate_job(folder / "job.yaml")
-    faults = [f"{found.place} {found.code}" for found in findings if found.severity == "error"]
-    assert faults == ["own.yaml:8:3 HL621", "own.yaml:9:3 HL620"]
 
 
 def test_the_batch_follows_from_the_processes_of_the_plan(folder: Path) -> None:

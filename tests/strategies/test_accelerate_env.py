@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpc_launch.plan.strategies.fsdp_config import Fsdp, accelerate_data, for_fsdp, key_of, make
+from hpc_launch.base.findings import Place
+from hpc_launch.plan.strategies.fsdp_file import Fsdp, accelerate_data, for_fsdp, key_of, make
 from tests.marks import prove
 
 pytestmark = pytest.mark.torch("accelerate")
@@ -34,9 +35,9 @@ OWN = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_a
 @pytest.mark.parametrize(
     "text",
     [
-        make(Fsdp(wrap_class=["Block", "Head"], offload=True))[0],
-        prove(make(Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"))[0]),
-        make(Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP", min_params=1000, mixed_precision="no"))[0],
+        make(Fsdp(wrap_class=["Block", "Head"], offload=True), Place)[0],
+        prove(make(Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"), Place)[0]),
+        make(Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP", min_params=1000, mixed_precision="no"), Place)[0],
         prove(OWN),
         prove(OWN.replace("false", "true") + "  fsdp_activation_checkpointing: true\n"),
     ],

@@ -26,8 +26,7 @@ with open(f"seen-{os.environ['RANK']}", "w") as note:
     [
         ([], "inside a Slurm job"),
         (["--hosts", "n[1-"], "Slurm's syntax"),
-        (["--hosts", "n1,n2,n1"], "list each node once"),
-        (["--hosts", "n1", "--suffix", " x"], "use letters"),
+        (["--hosts", "n1,n2,n1"], "each node once"),
     ],
 )
 def test_a_host_list_that_is_none(config: Config, options: list[str], hint: str) -> None:
@@ -58,18 +57,12 @@ def test_deepspeed_reads_the_hostfile(config: Config, tmp_path: Path) -> None:
         ("--num-nodes 2", "HL662"),
         ("--num-nodes 2 --master-addr localhost", "HL662"),
         ("--num-nodes 2 --master-addr n1;reboot", "HL662"),
-        ("--master-port 70000", "HL662"),
     ],
 )
 def test_a_start_that_could_not_work(config: Config, options: str, code: str) -> None:
     done = config("launcher", "--script", "train.py", *options.split(), "-o", "start.sh")
     assert (done.code, done.out, done.codes) == (3, "", {code})
     assert not Path("start.sh").exists()
-
-
-def test_a_port_of_the_ephemeral_range_is_warned_of(config: Config) -> None:
-    done = config("launcher", "--script", "train.py", "--master-port", "40000")
-    assert (done.code, done.codes) == (0, {"HL662"})
 
 
 @pytest.mark.slow

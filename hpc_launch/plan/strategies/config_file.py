@@ -1,8 +1,7 @@
 """Another program's configuration file: the place of every value, types of values, and names of keys.
 
-A type is that of the value which hpc-launch itself writes for the key, so there is no table of types.
-
-Ask an installed library which keys it reads, and whether it accepts a file, by the scripts in library_scripts/.
+A type is that of the value which hpc-launch itself writes for the key, so there is no table of types. Names are those
+that an installed library lists, which also says whether it accepts a file (library_scripts/ask_library.py).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -44,10 +43,6 @@ class ConfigFile(Struct, frozen=True):
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
-    def find(self, paths: Iterable[KeyPath]) -> list[KeyPath]:
-        """Those of the paths that are in the file."""
-        return [path for path in paths if isinstance(held := self.get(path[:-1]), dict) and path[-1] in held]
-
     def place(self, *path: str | int) -> Place:
         """The place of a key, else of the mapping around it, else the file."""
         for end in range(len(path), 0, -1):
@@ -60,10 +55,6 @@ class ConfigFile(Struct, frozen=True):
     ) -> Finding:
         """A finding at a key."""
         return Finding(code, message, self.place(*path), hint, severity)
-
-
-class _DuplicateKey(ValueError):
-    """A key occurs twice in one mapping."""
 
 
 def _unreadable(message: str, place: Place, hint: str) -> tuple[None, list[Finding]]:
@@ -89,42 +80,49 @@ def read(path: str | os.PathLike[str]) -> tuple[str | None, list[Finding]]:
         return _unreadable("the file is not UTF-8", place, "save it as UTF-8")
 
 
-def parse_json(text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
-    """Parse a JSON object strictly, as Hugging Face does. (DeepSpeed alone also accepts comments.)"""
+def parse(text: str, name: str, *, is_yaml: bool) -> tuple[ConfigFile | None, list[Finding]]:
+    """Parse a file as its reader does: with `yaml.safe_load`, or strictly as JSON; HL600 if invalid.
+
+    DeepSpeed alone also accepts comments in JSON.
+    """
     try:
-        data = json.loads(text, object_pairs_hook=_once)
-    except _DuplicateKey as error:
-        return _unreadable(f"duplicate key `{error}`", Place(name), "keep one of the two")
+        data = _yaml(text) if is_yaml else json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         place = Place(name, error.lineno, error.colno)
         hint = "JSON allows no comments and no comma after the last value; write true, false and null in lower case"
         return _unreadable(f"invalid JSON: {error.msg.lower()}", place, hint)
-    except (RecursionError, ValueError):
-        return _unreadable("cannot parse the JSON", Place(name), "nest less; use shorter numbers")
-    # JSON is YAML except for tabs; replacing each by one space keeps the columns.
-    return _with_places(data, text.replace("\t", " "), name)
-
-
-def parse_yaml(text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
-    """Parse a YAML mapping with `yaml.safe_load`, as Accelerate does."""
-    try:
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEEPEST:  # PyYAML's time grows with its square
-                raise RecursionError
-            if isinstance(event, yaml.AliasEvent):
-                # A few lines of aliases can expand to more values than fit into memory.
-                place = _of_mark(event.start_mark, name)
-                return _unreadable("aliases are not supported here", place, "write the value out")
-        data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         place = _of_mark(getattr(error, "problem_mark", None), name)
         problem = getattr(error, "problem", None) or "cannot parse it"
         return _unreadable(f"invalid YAML: {problem}", place, "check quotes, colons and indentation")
-    except (RecursionError, ValueError):
-        return _unreadable("cannot parse the YAML", Place(name), "nest less; use shorter numbers")
-    return _with_places(data, text, name)
+    except RecursionError:
+        return _unreadable("the values are nested too deeply", Place(name), "nest less")
+    except ValueError as error:
+        return _unreadable(f"cannot parse the file: {error}", Place(name), "write each key once, and numbers in full")
+    if not isinstance(data, dict):
+        kind = "is empty" if data is None else "holds a list" if isinstance(data, list) else "holds a single value"
+        return _unreadable(f"the file {kind}", Place(name), "write a mapping of keys to values")
+    places: dict[KeyPath, Place] = {}
+    try:
+        # JSON is YAML except for tabs; replacing each by one space keeps the columns.
+        root = yaml.compose(text if is_yaml else text.replace("\t", " "), Loader=yaml.SafeLoader)
+        if root is not None:
+            _note_places(root, (), name, places)
+    except (yaml.YAMLError, RecursionError):
+        places.clear()  # if YAML parses the text differently from JSON, places name only the file
+    return ConfigFile(name, data, places), []
+
+
+def _yaml(text: str) -> Any:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:  # PyYAML's time grows with its square
+            raise RecursionError
+        if isinstance(event, yaml.AliasEvent):
+            # A few lines of aliases can expand to more values than fit into memory.
+            raise yaml.MarkedYAMLError(None, None, "aliases are not supported here", event.start_mark)  # type: ignore[arg-type]
+    return yaml.safe_load(text)
 
 
 def _of_mark(mark: Any, name: str) -> Place:
@@ -135,23 +133,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise _DuplicateKey(key)
+            raise ValueError(f"duplicate key `{key}`")
         result[key] = value
     return result
-
-
-def _with_places(data: Any, text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
-    if not isinstance(data, dict):
-        kind = "is empty" if data is None else "holds a list" if isinstance(data, list) else "holds a single value"
-        return _unreadable(f"the file {kind}", Place(name), "write a mapping of keys to values")
-    places: dict[KeyPath, Place] = {}
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if root is not None:
-            _note_places(root, (), name, places)
-    except (yaml.YAMLError, RecursionError):
-        places.clear()  # if YAML parses the text differently from JSON, places name only the file
-    return ConfigFile(name, data, places), []
 
 
 def _note_places(node: yaml.Node, path: KeyPath, name: str, places: dict[KeyPath, Place]) -> None:
@@ -175,14 +159,8 @@ _WORDS = {
 }
 
 
-class LibraryKeys(Struct, frozen=True):
-    """What an installed library reads: keys by the dotted name of their mapping; '' is the file itself."""
-
-    mappings: Mapping[str, tuple[str, ...]]
-    removed: tuple[str, ...] = ()
-    """Dotted names that the library refuses, because it removed them."""
-    deprecated: Mapping[str, str] = {}
-    """Dotted names that still work, with the key that replaced each."""
+LibraryKeys = Mapping[str, tuple[str, ...]]
+"""The keys that an installed library reads, by the dotted name of their mapping; '' is the file itself."""
 
 
 def kinds_of(example: Mapping[str, Any], path: KeyPath = ()) -> dict[KeyPath, Kind]:
@@ -205,23 +183,28 @@ def check_kinds(file: ConfigFile, kinds: Mapping[KeyPath, Kind], *, auto: bool =
             yield Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place(*path), hint)
 
 
-def check_names(
-    file: ConfigFile,
-    path: KeyPath,
-    known: tuple[str, ...],
-    title: str,
-    unknown: str,
-    *,
-    reported: tuple[str, ...] = (),
-) -> Iterator[Finding]:
-    """Report the keys of the mapping at `path` that are not known. `unknown`: what the program does with them."""
-    mapping = file.get(path)
-    for key in mapping if isinstance(mapping, dict) else ():
-        if key not in known and key not in reported:
-            near = nearest(str(key), list(known))
-            hint = f"did you mean `{near}`?" if near else f"known keys: {', '.join(known)}"
-            message = f"unknown key `{key}` in {title}: {unknown}"
+def check_names(file: ConfigFile, keys: LibraryKeys, unknown: Mapping[str, str], prefix: str = "") -> Iterator[Finding]:
+    """Report the keys that the library does not know; each may have the prefix or not.
+
+    `unknown`: what the library does with such a key of the mapping of that name; `*` of all others.
+    """
+    for name, known in keys.items():
+        path = path_of(name)
+        mapping = file.get(path)
+        plain = [key.removeprefix(prefix) for key in known]
+        for key in mapping if isinstance(mapping, dict) else ():
+            bare = str(key).removeprefix(prefix)
+            if bare in plain:
+                continue
+            near = nearest(bare, plain)
+            hint = f"did you mean `{near}`?" if near else f"known keys: {', '.join(plain)}"
+            message = f"unknown key `{key}`{f' in `{name}`' if name else ''}: {unknown.get(name, unknown['*'])}"
             yield Finding(FindingCode.UNKNOWN_CONFIG_KEY, message, file.place(*path, key), hint)
+
+
+def path_of(name: str) -> KeyPath:
+    """The path of a dotted name."""
+    return tuple(name.split(".")) if name else ()
 
 
 def fits(value: Any, kind: Kind) -> bool:
@@ -244,7 +227,9 @@ def shorten(value: Any) -> str:
 
 Library = Literal["deepspeed", "accelerate", "transformers"]
 
-_SCRIPTS = Path(__file__).parent / "library_scripts"
+_SCRIPT = Path(__file__).parent / "library_scripts" / "ask_library.py"
+_MARK = "HPC-LAUNCH-KEYS "
+"""Begins the line with the keys: libraries print lines of their own."""
 
 
 def is_installed(library: Library) -> bool:
@@ -256,20 +241,22 @@ def is_installed(library: Library) -> bool:
     return True
 
 
-def ask(library: Library, argument: str, python: str | None) -> tuple[LibraryKeys | None, list[Finding]]:
+def ask(
+    library: Library, text: str, python: str | None, replicas: int | None = None
+) -> tuple[LibraryKeys | None, list[Finding]]:
     """The keys that a library reads, and what it says about a file; None and a warning if it cannot be asked.
 
-    Args: argument: what its script in library_scripts/ expects. python: the Python that has the library, else this one.
+    Args: python: the Python that has the library, else this one. replicas: the data-parallel size, for DeepSpeed.
     """
     code = FindingCode.DEEPSPEED_REFUSES if library == "deepspeed" else FindingCode.ACCELERATE_REFUSES
     place = Place(library)
-    done, reason = ask_library(_SCRIPTS / f"ask_{library}.py", [argument], python=python)
+    done, reason = ask_library(_SCRIPT, [library, text, str(replicas or 0)], python=python)
     if done is None:
         return None, [Finding(code, f"cannot run {library}: {reason}", place, None, "warning")]
     keys = None
     for line in done.stdout.splitlines():
-        if line.startswith('{"mappings"'):
-            keys = msgspec.json.decode(line, type=LibraryKeys)
+        if line.startswith(_MARK):
+            keys = msgspec.json.decode(line.removeprefix(_MARK), type=dict[str, tuple[str, ...]])
     if done.returncode == 0:
         return keys, []
     lines = [line for line in done.stderr.splitlines() if line and not line[0].isspace()]
