@@ -20,7 +20,7 @@ import pytest
 from jinja2 import Environment
 from msgspec.structs import replace
 
-from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_first
+from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_first, why_incomplete
 from hpc_launch.agent.job_processes import start_of
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular, refuse_replaceable, write_output
@@ -42,7 +42,6 @@ from hpc_launch.prepare import attempts
 from hpc_launch.prepare.attempts import attempt_options, first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import left_alone
-from hpc_launch.runs import checkpoint_files
 from hpc_launch.runs.evidence.collect_evidence import rulebook
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
@@ -630,7 +629,7 @@ def test_the_name_of_a_checkpoint_cannot_stop_a_command(tmp_path: Path) -> None:
     rule = CheckpointRule(tmp_path, compiled(".{0,200}a" * 7 + "b"), latest="latest")
     begun = time.process_time()
     assert newest_first(rule) == []
-    assert not checkpoint_files.is_complete(rule, CheckpointFound(tmp_path / "x", None, 0))
+    assert why_incomplete(rule, CheckpointFound(tmp_path / "x", None, 0)) is not None
     assert time.process_time() - begun < 10
 
 

@@ -8,14 +8,12 @@ import re
 from pathlib import Path
 
 from hpc_launch.agent.checkpoints import (
-    ZIP_HEAD,
     CheckpointFound,
     CheckpointRule,
     entries,
     modified,
     newest_complete,
     newest_first,
-    open_regular,
     printable,
     why_incomplete,
 )
@@ -56,9 +54,8 @@ def rule_of(run: RunFolder) -> CheckpointRule | None:
 def near_miss(run: RunFolder, since: float = 0.0, until: float = math.inf) -> str | None:
     """Why there is no complete checkpoint by the job's rule, where there are files that look like one; None otherwise.
 
-    For example, a pattern for `step-10` misses `step-10.pt`. The most similar name is named. Names ending in `.tmp` are
-    being written and ignored, and so is what was last written before `since` or after `until` (seconds since the
-    epoch).
+    For example, a pattern for `step-10` misses `step-10.pt`. Names ending in `.tmp` are being written and ignored, and
+    so is what was last written before `since` or after `until` (seconds since the epoch).
     """
     rule = rule_of(run)
     if rule is None:
@@ -78,40 +75,17 @@ def near_miss(run: RunFolder, since: float = 0.0, until: float = math.inf) -> st
     alike = [path for path in sorted(paths, key=modified, reverse=True)[:MOST_LOOKED_AT] if _holds_tensors(path)]
     if not alike:
         return None
-    closest = max(alike, key=lambda path: (_similarity(path.name, rule.pattern.pattern), modified(path)))
-    return f"{text} matches none of the files in {rule.folder}; the closest is {closest.name}"
-
-
-def _similarity(name: str, pattern: str) -> float:
-    """How similar a name is to those that a pattern matches, from 0 to 1."""
-    from difflib import SequenceMatcher
-
-    example = re.sub(r"\\d|\[0-9\]", "0", pattern)
-    plain = re.sub(r"[^0-9A-Za-z_=-]", "", example)
-    return SequenceMatcher(None, re.sub(r"\d+", "0", name), plain).ratio()
+    return f"{text} matches none of the files in {rule.folder}, such as {alike[0].name}"
 
 
 def _holds_tensors(path: Path) -> bool:
-    """Whether a file, or a file in a folder, is named like one with tensors, or was written by torch.save."""
-    files = [Path(entry.path) for entry in entries(path)[:MOST_LOOKED_AT]] if os.path.isdir(path) else [path]
-    return any(file.suffix in TENSOR_FILES or (os.path.isfile(file) and _head(file) == ZIP_HEAD) for file in files)
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with open_regular(path) as stream:
-            return stream.read(len(ZIP_HEAD))
-    except OSError:
-        return b""
+    """Whether a file, or a file in a folder, is named like one with tensors."""
+    files = [entry.name for entry in entries(path)[:MOST_LOOKED_AT]] if os.path.isdir(path) else [path.name]
+    return any(os.path.splitext(file)[1] in TENSOR_FILES for file in files)
 
 
 def is_writing(run: RunFolder) -> bool:
     """Whether the newest checkpoint of a run is incomplete."""
     rule = rule_of(run)
     newest = next(iter(newest_first(rule)), None) if rule is not None else None
-    return rule is not None and newest is not None and not is_complete(rule, newest)
-
-
-def is_complete(rule: CheckpointRule, found: CheckpointFound) -> bool:
-    """Whether all files of the rule exist, and no file by torch.save is truncated."""
-    return why_incomplete(rule, found) is None
+    return rule is not None and newest is not None and why_incomplete(rule, newest) is not None

@@ -91,11 +91,8 @@ def startup_text(status: RunStatus, now: float) -> str:
 
 
 def _time_in(group: Group, now: float) -> str:
-    """` (4 m 10 s, slow: the other nodes took 12 s)`."""
-    if group.since is None:
-        return ""
-    usual = f", slow: {group.usual_of} took {duration(group.usual_s)}" if group.usual_s is not None else ""
-    return f" ({duration(now - group.since)}{usual})"
+    """` (4 m 10 s)`."""
+    return f" ({duration(now - group.since)})" if group.since is not None else ""
 
 
 def waiting_parts(status: RunStatus, now: float) -> list[str]:

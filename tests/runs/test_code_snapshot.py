@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,10 @@ def test_without_a_wish_there_is_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_commit_is_read_from_git_s_own_files(project: Path) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    git = project / ".git"
-    git.mkdir()
+def test_the_commit_that_is_checked_out(project: Path) -> None:
     assert commit_of(project / "lib") is None
-    (git / "HEAD").write_text(f"{commit}\n")
-    assert commit_of(project / "lib") == commit
-    (git / "HEAD").write_text("ref: refs/heads/main\n")
-    (git / "packed-refs").write_text(f"# pack-refs\n{commit} refs/heads/main\n")
-    assert commit_of(project) == commit
-    (git / "refs" / "heads").mkdir(parents=True)
-    (git / "refs" / "heads" / "main").write_text(f"{commit[::-1]}\n")
-    assert commit_of(project) == commit[::-1]
+    who = ("-c", "user.name=u", "-c", "user.email=u@x")
+    for words in (["init", "-q"], ["add", "train.py"], [*who, "commit", "-qm", "x"], ["worktree", "add", "-q", "tree"]):
+        subprocess.run(["git", *words], cwd=project, check=True, capture_output=True)
+    commit = (project / ".git" / "refs" / "heads" / "tree").read_text().strip()
+    assert commit_of(project / "lib") == commit_of(project / "tree") == commit

@@ -49,8 +49,8 @@ class Attempt:
     def log(self, number: int, text: str) -> None:
         (self.folder.logs / f"node-{number}.log").write_text(text)
 
-    def text(self, now: float = BEGAN + 60) -> str | None:
-        found = self.reader.read(Reader().read(self.folder), now)
+    def text(self) -> str | None:
+        found = self.reader.read(Reader().read(self.folder))
         return found.text() if found is not None else None
 
 
@@ -69,7 +69,7 @@ def test_while_the_script_prepares_the_nodes_none_is_waited_for(tmp_path: Path) 
     attempt = Attempt(tmp_path)
     for phase, name in (("check", "node check"), ("stage", "staging")):
         attempt.enter(phase, BEGAN + 10)
-        found = attempt.reader.read(Reader().read(attempt.folder), BEGAN + 60)
+        found = attempt.reader.read(Reader().read(attempt.folder))
         assert found is not None
         assert (found.text(), found.waiting_for, found.groups[0].since) == (name, (), BEGAN + 10)
     attempt.enter("environment", BEGAN + 50)
@@ -96,16 +96,6 @@ def test_the_first_step_ends_the_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize("plan", [{"phases": False}, {"phases": None}])
 def test_without_reports_nothing_is_claimed(tmp_path: Path, plan: dict[str, Any]) -> None:
     assert Attempt(tmp_path, **plan).text() is None
-
-
-def test_what_an_earlier_attempt_took_is_usual(tmp_path: Path) -> None:
-    Attempt(tmp_path).node(0, "launcher", "joined", "met")
-    attempt = Attempt(tmp_path, 2)
-    for number in range(3):
-        attempt.node(number, "launcher", "joined")
-    found = attempt.reader.read(Reader().read(attempt.folder), BEGAN + 300)
-    assert found is not None
-    assert (found.groups[0].usual_s, found.groups[0].usual_of) == (1.0, "earlier attempts")
 
 
 @pytest.mark.parametrize("phases", [True, False])

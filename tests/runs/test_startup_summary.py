@@ -1,4 +1,4 @@
-"""The start of an attempt by the watchers' events: its phase, the nodes behind, and whether they take too long."""
+"""The start of an attempt by the watchers' events: its phase, the nodes behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hpc_launch.runs.records.node_records import WatcherEvent
 from hpc_launch.runs.status.startup_summary import LAUNCHER, MARKS, ORDER, NodeStart, Startup, history, summary
 
-BEGAN, NOW = 1000.0, 1300.0
+BEGAN = 1000.0
 
 
 def node(name: str, **marks: float) -> NodeStart:
@@ -17,7 +17,7 @@ def node(name: str, **marks: float) -> NodeStart:
 
 
 def of(*nodes: NodeStart, **facts: object) -> Startup:
-    found = summary(nodes, now=NOW, began=BEGAN, **facts)  # type: ignore[arg-type]
+    found = summary(nodes, began=BEGAN, **facts)  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -49,7 +49,7 @@ def test_where_no_node_has_started_all_are_waited_for_unless_something_was_writt
     found = of(node("n1"), node("n2"))
     assert (found.phase, found.waiting_for) == ("start", ("n1", "n2"))
     assert texts(found) == ["start: 0 of 2 nodes", "n1, n2 not started"]
-    assert summary([node("n1"), node("n2")], now=NOW, output=True) is None
+    assert summary([node("n1"), node("n2")], output=True) is None
 
 
 def test_a_node_that_cannot_reach_the_store_is_named_and_those_that_wait_in_it_are_not() -> None:
@@ -68,23 +68,11 @@ def test_nodes_that_are_equally_far_wait_for_nobody() -> None:
 
 def test_the_start_ends_with_the_group_where_no_step_will_be_seen() -> None:
     done = [node("n1", started=1, group=20), node("n2", started=1, done=20)]
-    assert summary(done, now=NOW, has_steps=False) is None
+    assert summary(done, has_steps=False) is None
     assert of(*done).phase == "first_step"
     alone = [node("n1", started=1, python=2)]
-    assert summary(alone, now=NOW, has_steps=False, output=True) is None
+    assert summary(alone, has_steps=False, output=True) is None
     assert of(*alone, has_steps=False).phase == "imports"
-
-
-def test_a_node_is_slow_by_the_other_nodes_else_by_earlier_attempts() -> None:
-    fast = [node(f"n{number}", started=1, launcher=4 + number, joined=20) for number in range(3)]
-    late = node("n9", started=1)
-    slow = of(*fast, late).groups[1]
-    assert (slow.usual_s, slow.usual_of) == (4.0, "the other nodes")
-    assert of(*fast, node("n9", started=290)).groups[1].usual_s is None
-    before = [NodeStart("", ((0.0, ""), (2.0, "started"), (9.0, "launcher"), (30.0, "joined"), (35.0, "met")))]
-    stuck = of(*fast, earlier=before)
-    assert (stuck.groups[0].usual_s, stuck.groups[0].usual_of) == (5.0, "earlier attempts")
-    assert of(node("n1"), earlier=before).groups[0].usual_s == 2.0
 
 
 def events(*marks: dict[str, str]) -> list[WatcherEvent]:
@@ -111,16 +99,14 @@ processes = st.sampled_from([LAUNCHER, *map(str, range(4))])
 histories = st.lists(st.tuples(st.floats(0, 1e9), marks), max_size=5).map(sorted).map(tuple)
 
 
-@given(st.lists(histories, min_size=1, max_size=8), st.booleans(), st.booleans(), st.lists(histories, max_size=3))
+@given(st.lists(histories, min_size=1, max_size=8), st.booleans(), st.booleans())
 def test_every_node_is_in_one_group_and_no_node_ahead_is_waited_for(
     times: list[tuple[tuple[float, str], ...]],
     has_steps: bool,
     output: bool,
-    before: list[tuple[tuple[float, str], ...]],
 ) -> None:
     nodes = [NodeStart(f"n{number}", one) for number, one in enumerate(times)]
-    earlier = [NodeStart("", one) for one in before]
-    found = summary(nodes, now=1e9, began=0.0, has_steps=has_steps, output=output, earlier=earlier)
+    found = summary(nodes, began=0.0, has_steps=has_steps, output=output)
     if found is None:
         return
     assert sorted(name for group in found.groups for name in group.nodes) == sorted(node.name for node in nodes)

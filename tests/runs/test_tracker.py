@@ -397,7 +397,7 @@ def test_checkpoints_that_match_no_pattern_are_named_while_the_first_attempt_run
     (warning,) = tracker.poll(fresh=True)[run.name].warnings
 
     assert "no checkpoint is recognized" in warning
-    assert "the closest is ckpt_5.pt" in warning
+    assert "such as ckpt_5.pt" in warning
     (saved / "step-5").mkdir()
     clock.sleep(31)
     (warning,) = tracker.poll(fresh=True)[run.name].warnings

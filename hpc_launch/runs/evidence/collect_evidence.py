@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -137,7 +136,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     record = files.final or _from_accounting(files) or word
     nodes = files.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
     end, cancel, clocks = _end_facts(files), files.cancel, tuple(_clocks_ahead(files, nodes))
-    start = StartupReader().read(files, time.time())
+    start = StartupReader().read(files)
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
         logs=tuple(without_ordinary(without_other_jobs(scans(attempt, rules, nodes), job_id), attempt, rules)),

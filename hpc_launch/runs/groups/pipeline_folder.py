@@ -17,12 +17,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_complete, newest_first
+from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_complete, newest_first, why_incomplete
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.json_records import read_record
 from hpc_launch.job.group_keys import Condition
-from hpc_launch.runs.checkpoint_files import is_complete, rule_of
+from hpc_launch.runs.checkpoint_files import rule_of
 from hpc_launch.runs.groups.sweep_folder import GroupFolder
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 
@@ -245,7 +245,7 @@ def _counts(  # noqa: PLR0917 - a checkpoint and its place
     note = pipeline.seen(stage.name) / key
     with suppress(OSError):
         if not os.path.exists(note):
-            if not decide or not is_complete(rule, found):
+            if not decide or why_incomplete(rule, found) is not None:
                 return False
             note.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
             position = _seen(note.parent, head) + 1

@@ -11,15 +11,14 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from hpc_launch.base.files import open_regular, read_tail
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.node_records import start_events, watcher_samples
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of, progress_patterns
-from hpc_launch.runs.records.submission import ScriptRecord
 from hpc_launch.runs.status.run_status import Progress
 from hpc_launch.runs.status.startup_summary import (
     LAST,
@@ -210,20 +209,15 @@ def number(match: re.Match[str]) -> float | None:
     return value if math.isfinite(value) else None
 
 
-EARLIER_ATTEMPTS, EARLIER_NODES = 3, 16
-"""How many earlier attempts, and nodes of each, show how long a start usually takes."""
-
-
 class StartupReader:
     """Reads the start of attempts repeatedly."""
 
     def __init__(self) -> None:
         self._histories: dict[Path, tuple[int, History]] = {}
-        self._earlier: dict[Path, tuple[NodeStart, ...]] = {}
         self._plans: dict[Path, PlanRecord] = {}
         self._over: set[Path] = set()
 
-    def read(self, files: AttemptFiles, now: float) -> Startup | None:
+    def read(self, files: AttemptFiles) -> Startup | None:
         """The start of an attempt; None where nothing is known of it, or it is over. Never raises."""
         attempt = files.attempt
         if files.start is None or attempt.path in self._over:
@@ -242,15 +236,9 @@ class StartupReader:
             return Startup((Group("", names, files.start.ended),), plan.container, preparation)
         if not has_steps and all(node.mark == LAST for node in nodes):
             self._over.add(attempt.path)
-        return summary(
-            nodes,
-            now=now,
-            began=_began(files.start),
-            runtime=plan.container,
-            has_steps=has_steps,
-            output=files.output,
-            earlier=self._before(attempt),
-        )
+        start = files.start
+        began = start.ended if start.ended is not None else start.started  # done with node check and staging
+        return summary(nodes, began=began, runtime=plan.container, has_steps=has_steps, output=files.output)
 
     def _nodes(self, files: AttemptFiles, plan: PlanRecord) -> Iterator[NodeStart]:
         watched = dict(files.attempt.watcher_files())
@@ -271,26 +259,6 @@ class StartupReader:
         if kept is None or kept[0] != size:
             kept = self._histories[path] = size, history(start_events(path), processes)
         return kept[1]
-
-    def _before(self, attempt: AttemptFolder) -> tuple[NodeStart, ...]:
-        """Nodes of earlier attempts of the run."""
-        if attempt.path not in self._earlier:
-            found: list[NodeStart] = []
-            for number in range(max(1, attempt.number - EARLIER_ATTEMPTS), attempt.number):
-                earlier = attempt.run.attempt(number)
-                start = Reader().read(earlier).start
-                began = _began(start) if start is not None else None
-                head: History = ((began, ""),) if began is not None else ()
-                plan = plan_of(earlier) or PlanRecord()
-                for _, path in islice(earlier.watcher_files(), EARLIER_NODES):
-                    found.append(NodeStart("", head + self._history(path, plan.processes_per_node or 1)))
-            self._earlier[attempt.path] = tuple(found)
-        return self._earlier[attempt.path]
-
-
-def _began(start: ScriptRecord) -> float | None:
-    """When the script was done with node check and staging."""
-    return start.ended if start.ended is not None else start.started
 
 
 def _with_output(attempt: AttemptFolder) -> set[int]:

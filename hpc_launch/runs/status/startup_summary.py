@@ -1,4 +1,4 @@
-"""How far the start of an attempt is: its phase, the nodes that are behind, and whether they take too long. Pure.
+"""How far the start of an attempt is: its phase, and the nodes that are behind. Pure.
 
 The evidence are the watchers' events: that a node's script began, and the marks that its processes left
 (agent/sitecustomize.py). A mark that was not seen is not assumed.
@@ -35,9 +35,6 @@ LAST = "done"
 LAUNCHER = "-"
 """The launcher among the processes of a node; the others are named by their rank."""
 
-FAR_TIMES, FAR_S = 3.0, 30.0
-"""A node is slow where it takes this many times as long as usual, and this much longer in seconds."""
-
 NAMED = 3
 """More nodes than this are shown as a host list, `n[1-4]`."""
 
@@ -60,23 +57,15 @@ class NodeStart:
         """The newest mark."""
         return self.history[-1][1] if self.history else ""
 
-    def seconds_in(self, mark: str, began: float | None) -> float | None:
-        """How long the node was at a mark; 0 where it was not seen there, None where it is not beyond it."""
-        past = next((time for time, at in self.history if ORDER[at] > ORDER[mark]), None)
-        first = next((time for time, at in self.history if ORDER[at] >= ORDER[mark]), None) if mark else began
-        return max(0.0, past - first) if past is not None and first is not None else None
-
 
 @dataclass(frozen=True)
 class Group:
-    """The nodes at one mark. `usual_s` is set where they take far longer than `usual_of` did."""
+    """The nodes at one mark."""
 
     mark: str
     nodes: tuple[str, ...]
     since: float | None = None
     """When the first of them reached the mark, in seconds since the epoch."""
-    usual_s: float | None = None
-    usual_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,23 +147,19 @@ def _mark_of(marks: Mapping[str, str], processes: int) -> str:
 def summary(
     nodes: Sequence[NodeStart],
     *,
-    now: float,
     began: float | None = None,
     runtime: str | None = None,
     has_steps: bool = True,
     output: bool = False,
-    earlier: Sequence[NodeStart] = (),
 ) -> Startup | None:
     """The start of an attempt that has not shown a step; None where nothing is known of it, or it is over.
 
     Args:
         nodes: The nodes of the attempt.
-        now: The time, in seconds since the epoch.
         began: When its script began.
         runtime: What starts the image on each node; None without one.
         has_steps: Whether the log is searched for steps, so that the first one will be seen.
         output: Whether the training has written anything.
-        earlier: Nodes of earlier attempts of the run; their histories begin with the mark "", when the script began.
     """
     marks = sorted({node.mark for node in nodes}, key=ORDER.__getitem__)
     if not marks or (marks == [""] and output):
@@ -182,31 +167,13 @@ def summary(
     furthest, least = marks[-1], ORDER[marks[0]]
     if not has_steps and (least >= ORDER["group"] or (output and len(marks) == 1 and furthest in ("python", "torch"))):
         return None
-    groups = [_group(mark, nodes, now, began, earlier) for mark in (furthest, *marks[:-1])]
-    if len(groups) > 1:
-        groups[0] = Group(groups[0].mark, groups[0].nodes, groups[0].since)
-    return Startup(tuple(groups), runtime)
+    return Startup(tuple(_group(mark, nodes, began) for mark in (furthest, *marks[:-1])), runtime)
 
 
-def _group(
-    mark: str, nodes: Sequence[NodeStart], now: float, began: float | None, earlier: Sequence[NodeStart]
-) -> Group:
+def _group(mark: str, nodes: Sequence[NodeStart], began: float | None) -> Group:
     mine = [node for node in nodes if node.mark == mark]
     since = min((node.history[-1][0] for node in mine if node.history), default=began)
-    names = tuple(node.name for node in mine)
-    if since is None:
-        return Group(mark, names)
-    from statistics import median
-
-    others = [node.seconds_in(mark, began) for node in nodes if node.mark != mark]
-    before = [node.seconds_in(mark, node.history[0][0] if node.history else None) for node in earlier]
-    for times, of in ((others, "the other nodes"), (before, "earlier attempts")):
-        known = [seconds for seconds in times if seconds is not None]
-        if known:
-            usual = median(known)
-            far = now - since > max(FAR_TIMES * usual, usual + FAR_S)
-            return Group(mark, names, since, usual, of) if far else Group(mark, names, since)
-    return Group(mark, names, since)
+    return Group(mark, tuple(node.name for node in mine), since)
 
 
 def named(nodes: Sequence[str]) -> str:

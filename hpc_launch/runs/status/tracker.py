@@ -182,7 +182,7 @@ class RunTracker:
         if left is not None:
             state, reason = "FAILED", left
         starts = state in ("STARTING", "RUNNING") and progress.step is None
-        startup = self._startup.read(followed.files[-1], now) if starts else None
+        startup = self._startup.read(followed.files[-1]) if starts else None
         verdict = followed.files[-1].verdict if followed.files else None
         undecided = verdict is None and bool(attempts) and _needs_verdict(state, followed.views[-1])
         state, reason = with_verdict(state, reason, verdict)

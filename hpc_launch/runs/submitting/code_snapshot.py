@@ -7,15 +7,15 @@ from the script stay valid.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hpc_launch.agent.copy_list import is_private, is_skipped
-from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.runs.layout import RunFolder
@@ -27,6 +27,7 @@ LARGE_FOLDER = 1000
 """Folders with more entries are linked."""
 MAX_ENTRIES = 20_000
 """Nothing is copied if there are more entries in all."""
+GIT_S = 5.0
 
 _COPIED_MODE = 0o755
 """Permissions that a copy may keep: the job runs it, so nobody else may change it."""
@@ -123,20 +124,9 @@ def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
 
 
 def commit_of(root: Path) -> str | None:
-    """The commit checked out there, read from git's files; None where that is not known."""
-    for folder in (root, *root.parents):
-        git = folder / ".git"
-        if not git.is_dir():
-            continue
-        try:
-            head = read_text(git / "HEAD").strip()
-            name = head.removeprefix("ref: ")
-            if name != head and (git / name).is_file():
-                head = read_text(git / name).strip()
-            elif name != head:
-                packed = read_text(git / "packed-refs").splitlines()
-                head = next((line.split()[0] for line in packed if line.endswith(f" {name}")), "")
-        except (OSError, ValueError):
-            return None
-        return head if re.fullmatch(r"[0-9a-f]{40,64}", head) else None
+    """The commit checked out there; None where that is not known."""
+    command = ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", "HEAD"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=True)
+        return done.stdout.strip() or None
     return None
