@@ -1,9 +1,8 @@
-"""The same cluster in other Debian releases: newer versions of Slurm, and a real Apptainer."""
+"""The same cluster in other Debian releases: newer versions of Slurm."""
 
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from tests.cluster import Cluster, ClusterError, ClusterUnavailable, roots
 from tests.cluster.config import SYSTEM_PATH
 from tests.cluster.faults import wait_until
-from tests.cluster.image import python_binds
 from tests.cluster.requirements import REPOSITORY
 from tests.slurm.user import PROFILES, User
 from tests.test_cluster import assert_nothing_left
@@ -38,19 +36,6 @@ def test_the_version_of_slurm(cluster_newer: Cluster) -> None:
     version = re.search(r"(\d+)\.(\d+)", words)
     assert version is not None, words
     assert low <= (int(version[1]), int(version[2])) < below
-
-
-def test_four_nodes_run_a_step_with_this_python(cluster_newer: Cluster) -> None:
-    program = "import os, socket, ssl, sqlite3, sys; print(socket.gethostname(), os.getuid(), sys.prefix)"
-    done = cluster_newer.run(["srun", "-N4", "python", "-c", program], check=True)
-    expected = [f"n{i} {cluster_newer.uid} {sys.prefix}" for i in (1, 2, 3, 4)]
-    assert sorted(done.stdout.splitlines()) == expected
-
-
-def test_gpus_are_handed_out(cluster_newer: Cluster) -> None:
-    variables = "echo $CUDA_VISIBLE_DEVICES $SLURM_GPUS_ON_NODE"
-    done = cluster_newer.run(["srun", "-N1", "--gpus-per-node=4", "bash", "-c", variables], check=True)
-    assert done.stdout.split() == ["0,1,2,3", "4"]
 
 
 def test_a_job_hears_every_signal(cluster_newer: Cluster) -> None:
@@ -162,28 +147,6 @@ def test_a_requeued_job_is_a_second_attempt(slow: Slow) -> None:
         return slow.user.cluster.run(words).stdout.split() == ["REQUEUED|0", "COMPLETED|1"]
 
     wait_until(recorded, explain=lambda: slow.user.cluster.run(words).stdout)
-
-
-# -- Apptainer --------------------------------------------------------------------------------
-
-
-def test_an_image_runs_on_two_nodes_as_the_ordinary_user(cluster_sid: Cluster, sif: Path, user_dir: Path) -> None:
-    program = (
-        "import os, socket, ssl, sys; print(socket.gethostname(), os.getuid(), os.environ['GIVEN'], os.getcwd(), "
-        "os.path.exists('/usr/bin/apptainer')); sys.exit(3)"
-    )
-    # By its full name: Apptainer gives the command a PATH of its own.
-    words = ["apptainer", "--silent", "exec", *python_binds(cluster_sid), str(sif), sys.executable, "-c", program]
-    done = cluster_sid.run(["srun", "-N2", *words], cwd=user_dir, env={"GIVEN": "a value"})
-    assert done.returncode == 3, done.stderr
-    expected = [f"{node} {cluster_sid.uid} a value {user_dir} False" for node in ("n1", "n2")]
-    assert sorted(done.stdout.splitlines()) == expected
-
-
-def test_an_image_gets_the_gpus_of_its_step(cluster_sid: Cluster, sif: Path) -> None:
-    words = ["apptainer", "--silent", "exec", "--nv", str(sif), "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
-    done = cluster_sid.run(["srun", "--gpus-per-node=2", *words], check=True)
-    assert done.stdout.strip() == "0,1"
 
 
 # -- making a root ----------------------------------------------------------------------------
