@@ -53,11 +53,6 @@ class Faults(Commands):
         """Let no job start on a node: Slurm drains it and holds the job."""
         self._prolog_fault(node).touch()
 
-    def heal_prolog(self, node: str) -> None:
-        """Undo `fail_prolog`, and take the drained node into service again."""
-        self._prolog_fault(node).unlink(missing_ok=True)
-        self.resume(node)
-
     def _prolog_fault(self, node: str) -> Path:
         return self.layout.faults / f"prolog_fail_{node}"
 

@@ -1,7 +1,7 @@
 """A small image for Apptainer, made of the cluster's own system: nothing is pulled.
 
 It holds a shell, the usual tools and the libraries of a Python, but no Python: this one, with its
-environment and the checkout, is bound in by the options of `python_binds`.
+environment and the checkout, is bound in by each test.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cluster.commands import Commands
-from tests.cluster.covers import outermost
 from tests.cluster.settings import ClusterError, ClusterUnavailable
 
 PROGRAMS = (
@@ -73,11 +72,3 @@ def build_sif(cluster: Commands, path: Path) -> Path:
     draft.rename(path)  # in one step: others may look whether it is there
     cluster.run(["rm", "-rf", str(box)])
     return path
-
-
-def python_binds(cluster: Commands) -> list[str]:
-    """The options of ``apptainer exec`` that show this Python, its environment and the checkout inside."""
-    words = []
-    for path in outermost(Path(need) for need in cluster.settings.needs):
-        words += ["--bind", f"{path}:{path}:ro"]
-    return words
