@@ -13,6 +13,7 @@ import click
 from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import fields
 
+from docs.json_schema import json_schema
 from docs.output_tables import with_tables
 from docs.output_types import OUTPUTS, output_file, output_schema
 from hpc_launch.base import errors
@@ -21,7 +22,6 @@ from hpc_launch.cli.main import VERBS, group
 from hpc_launch.diagnose.rulebook import shipped
 from hpc_launch.job.group_keys import Stages
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.json_schema import json_schema
 from hpc_launch.job.type_hints import Scalar
 from hpc_launch.job.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
 from hpc_launch.sites.profile import SiteProfile

@@ -7,6 +7,7 @@ keeps the layer and position that set it, so that findings and `explain` can nam
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
@@ -28,31 +29,31 @@ class MergeOperator(NamedTuple):
     removed: tuple[Any, ...] = ()
 
 
-class ParsedOperators(Struct, frozen=True):
-    """Data with plain keys, and the operators by key path."""
+class Layer(Struct, frozen=True):
+    """Data of one source, with the positions of its values and keys."""
 
-    data: dict[str, Any]
-    places: dict[KeyPath, Place]
-    key_places: dict[KeyPath, Place]
-    written: dict[KeyPath, str]
-    operators: dict[KeyPath, tuple[MergeOperator, ...]]
+    name: str
+    data: Mapping[str, Any]
+    places: Mapping[KeyPath, Place]
+    key_places: Mapping[KeyPath, Place] = {}
+    written: Mapping[KeyPath, str] = {}
+    """Original text of each scalar in the file."""
+    operators: Mapping[KeyPath, tuple[MergeOperator, ...]] = {}
+    origins: Mapping[KeyPath, Origin] = {}
+    """Origins of the values, if this layer is itself the result of a merge."""
 
 
-def parse_operators(source: Source, types: Mapping[KeyPath, type[Struct]]) -> tuple[ParsedOperators, list[Finding]]:
-    """Replace every key that has an operator with its plain name.
+def parse_operators(name: str, source: Source, types: Mapping[KeyPath, type[Struct]]) -> tuple[Layer, list[Finding]]:
+    """A source as a layer, in which every key with an operator has its plain name.
 
     `types` maps a path to its class, with `()` for the root. HL021 if the operator's value has the wrong type, or a key
     is given twice.
     """
     parser = _OperatorParser(source, types)
-    data = parser.mapping(source.data, _struct(types.get(())), (), ())
-    if not parser.operators:
-        parsed = ParsedOperators(data, dict(source.places), dict(source.key_places), dict(source.written), {})
-    else:
-        parsed = ParsedOperators(
-            data, parser.places, parser.key_places, parser.written, {at: tuple(m) for at, m in parser.operators.items()}
-        )
-    return parsed, parser.findings
+    data = parser.value(source.data, types.get(()), (), ())
+    operators = {path: tuple(found) for path, found in parser.operators.items()}
+    places, key_places, written = parser.tables
+    return Layer(name, data, places, key_places, written, operators), parser.findings
 
 
 def parse_key(key: str, known: Iterable[str]) -> tuple[str, OperatorKind] | None:
@@ -71,73 +72,58 @@ def _extends_by_default(type_: Any) -> bool:
     return any(meta.extra and meta.extra.get("merge") == "append" for one in members(type_) for meta in one.metas)
 
 
-def _struct(type_: Any) -> type[Struct] | None:
-    if type_ is None:
-        return None
-    return next((member.kind for member in members(type_) if member.is_struct), None)
+def _inner_type(type_: Any, container: Any) -> Any:
+    """The type of the values of a mapping, or of the items of a list, if `type_` accepts one."""
+    return next((one.args[-1] for one in members(type_) if one.kind is container and one.args), None)
 
 
 class _OperatorParser:
     def __init__(self, source: Source, types: Mapping[KeyPath, type[Struct]]) -> None:
         self.source = source
         self.types = types
-        self.places: dict[KeyPath, Place] = {}
-        self.key_places: dict[KeyPath, Place] = {}
-        self.written: dict[KeyPath, str] = {}
+        self.tables: tuple[dict[KeyPath, Any], ...] = ({}, {}, {})
+        """`places`, `key_places` and `written` of the plain names."""
         self.operators: dict[KeyPath, list[MergeOperator]] = {}
         self.findings: list[Finding] = []
-        self._enter((), ())
 
-    def _enter(self, old: KeyPath, new: KeyPath) -> None:
+    def value(self, value: Any, type_: Any, old: KeyPath, new: KeyPath) -> Any:
+        """A copy of `value`, whose path is `old` in the source and `new` with plain names."""
         source = self.source
-        if old in source.places:
-            self.places[new] = source.places[old]
-        if old in source.key_places:
-            self.key_places[new] = source.key_places[old]
-        if old in source.written:
-            self.written[new] = source.written[old]
+        for table, result in zip((source.places, source.key_places, source.written), self.tables, strict=True):
+            if old in table:
+                result[new] = table[old]
+        type_ = self.types.get(new, type_)
+        if isinstance(value, list):
+            inner = _inner_type(type_, list)
+            return [self.value(child, inner, (*old, at), (*new, at)) for at, child in enumerate(value)]
+        if not isinstance(value, Mapping):
+            return value
+        struct = next((one.kind for one in members(type_) if one.is_struct), None)
+        if struct is not None:
+            return self.mapping(value, struct, old, new)
+        inner = _inner_type(type_, dict)
+        return {key: self.value(child, inner, (*old, key), (*new, key)) for key, child in value.items()}
 
-    def mapping(
-        self, data: Mapping[str, Any], type_: type[Struct] | None, old: KeyPath, new: KeyPath
-    ) -> dict[str, Any]:
-        fields = fields_of(type_) if type_ is not None else {}
+    def mapping(self, data: Mapping[str, Any], type_: type[Struct], old: KeyPath, new: KeyPath) -> dict[str, Any]:
+        fields = fields_of(type_)
         result: dict[str, Any] = {}
         for key, child in data.items():
-            operator_key = parse_key(key, fields) if fields else None
+            operator_key = parse_key(key, fields)
             name = operator_key[0] if operator_key else key
             old_path, new_path = (*old, key), (*new, name)
             if operator_key is not None:
                 if not self.add_operator(operator_key[1], child, old_path, new_path) or operator_key[1] == "remove":
                     continue
                 if name in data or name in result:
-                    self.report(
-                        old_path, f"`{name}` is set here and also changed by `{key}`", "remove one of the two keys"
-                    )
+                    message = f"`{name}` is set here and also changed by `{key}`"
+                    self.report(old_path, message, "remove one of the two keys")
                     continue
             inner = fields[name].type if name in fields else None
             if operator_key is None and isinstance(child, list) and inner is not None and _extends_by_default(inner):
-                self.operators.setdefault(new_path, []).append(
-                    MergeOperator("append", self.source.key_places.get(old_path))
-                )
+                place = self.source.key_places.get(old_path)
+                self.operators.setdefault(new_path, []).append(MergeOperator("append", place))
             result[name] = self.value(child, inner, old_path, new_path)
         return result
-
-    def value(self, value: Any, type_: Any, old: KeyPath, new: KeyPath) -> Any:
-        self._enter(old, new)
-        if new in self.types:
-            type_ = self.types[new]
-        if isinstance(value, Mapping):
-            struct = _struct(type_)
-            if struct is None and type_ is not None:
-                inner = next((one.args[1] for one in members(type_) if one.kind is dict and one.args), None)
-                return {key: self.value(child, inner, (*old, key), (*new, key)) for key, child in value.items()}
-            return self.mapping(value, struct, old, new)
-        if isinstance(value, list):
-            inner = None
-            if type_ is not None:
-                inner = next((one.args[0] for one in members(type_) if one.kind is list and one.args), None)
-            return [self.value(child, inner, (*old, at), (*new, at)) for at, child in enumerate(value)]
-        return value
 
     def add_operator(self, kind: OperatorKind, value: Any, old: KeyPath, new: KeyPath) -> bool:
         """Record an operator. Returns whether its value has a suitable type."""
@@ -156,20 +142,6 @@ class _OperatorParser:
     def report(self, path: KeyPath, message: str, hint: str) -> None:
         place = self.source.key_places.get(path) or self.source.places.get(path)
         self.findings.append(Finding(FindingCode.INVALID_MERGE_OPERATOR, message, place, hint))
-
-
-class Layer(Struct, frozen=True):
-    """Data of one source, with the positions of its values and keys."""
-
-    name: str
-    data: Mapping[str, Any]
-    places: Mapping[KeyPath, Place]
-    key_places: Mapping[KeyPath, Place] = {}
-    written: Mapping[KeyPath, str] = {}
-    """Original text of each scalar in the file."""
-    operators: Mapping[KeyPath, tuple[MergeOperator, ...]] = {}
-    origins: Mapping[KeyPath, Origin] = {}
-    """Origins of the values, if this layer is itself the result of a merge."""
 
 
 class Merged(Struct, frozen=True):
@@ -211,20 +183,15 @@ def _merge_mapping(merged: Merged, layer: Layer, into: dict[str, Any], data: Map
         if isinstance(value, Mapping) and isinstance(into.get(key), dict) and "replace" not in kinds:
             _merge_mapping(merged, layer, into[key], value, key_path)
             continue
-        current = into.get(key)
-        if (
-            isinstance(value, list)
-            and isinstance(current, list)
-            and kinds & {"append", "prepend"}
-            and "replace" not in kinds
-        ):
+        current, extends = into.get(key), kinds & {"append", "prepend"} and "replace" not in kinds
+        if isinstance(value, list) and isinstance(current, list) and extends:
             _extend_list(merged, layer, current, value, key_path, append="append" in kinds)
             continue
         if key in into:
             _drop_path(merged, key_path)
         for entry in [entry for entry in merged.operators if entry[: len(key_path)] == key_path]:
             del merged.operators[entry]
-        into[key] = _copy(value)
+        into[key] = deepcopy(value)
         _record_origins(merged, layer, value, key_path, key_path)
 
 
@@ -235,7 +202,7 @@ def _extend_list(
     first = len(current) if append else 0
     if not append:
         _move(merged, path, {at: at + len(value) for at in range(len(current))})
-    current[first:first] = _copy(value)
+    current[first:first] = deepcopy(value)
     for at, child in enumerate(value):
         _record_origins(merged, layer, child, (*path, at), (*path, first + at))
 
@@ -244,21 +211,22 @@ def _unapplied_operators(merged: Merged, layer: Layer) -> dict[KeyPath, tuple[Me
     """The layer's operators whose value no lower layer has set."""
     unapplied = {}
     for path, operators in layer.operators.items():
-        current: Any = merged.data
-        for key in path:
-            current = current.get(key) if isinstance(current, dict) else None
-        if current is None or path in merged.operators:
+        if _value_at(merged.data, path) is None or path in merged.operators:
             unapplied[path] = (*merged.operators.get(path, ()), *operators)
     return unapplied
+
+
+def _value_at(data: Any, path: KeyPath) -> Any:
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
 
 
 def _remove_items(merged: Merged, layer: Layer) -> None:
     """Apply the layer's removals to the lists and mappings below it."""
     for path, operators in layer.operators.items():
         removed = [item for operator in operators for item in operator.removed]
-        current: Any = merged.data
-        for key in path:
-            current = current.get(key) if isinstance(current, dict) else None
+        current = _value_at(merged.data, path)
         if isinstance(current, dict):
             for key in [key for key in removed if key in current]:
                 del current[key]
@@ -280,14 +248,6 @@ def _move(merged: Merged, path: KeyPath, places: Mapping[int, int]) -> None:
                 table[(*path, places[at], *entry[length + 1 :])] = value
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copy(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_copy(child) for child in value]
-    return value
-
-
 def _tables(merged: Merged) -> tuple[dict[KeyPath, Any], ...]:
     return merged.origins, merged.places, merged.key_places, merged.written
 
@@ -301,14 +261,10 @@ def _drop_path(merged: Merged, path: KeyPath) -> None:
 
 def _record_origins(merged: Merged, layer: Layer, value: Any, old: KeyPath, new: KeyPath) -> None:
     """Record the origin and positions of a value at `old` in the layer, with its children, as those of `new`."""
-    place = layer.places.get(old)
-    merged.origins[new] = layer.origins.get(old) or Origin(layer.name, place)
-    if place is not None:
-        merged.places[new] = place
-    if old in layer.key_places:
-        merged.key_places[new] = layer.key_places[old]
-    if old in layer.written:
-        merged.written[new] = layer.written[old]
+    merged.origins[new] = layer.origins.get(old) or Origin(layer.name, layer.places.get(old))
+    for table, result in zip((layer.places, layer.key_places, layer.written), _tables(merged)[1:], strict=True):
+        if old in table:
+            result[new] = table[old]
     children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, child in children:
         _record_origins(merged, layer, child, (*old, key), (*new, key))

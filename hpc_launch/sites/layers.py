@@ -192,7 +192,7 @@ def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
 def parse_layer(name: str, document: Source, findings: list[Finding]) -> Layer:
     """A file as a layer: operators parsed, short forms expanded, values checked."""
     types = job_keys(document.data)
-    parsed, faults = parse_operators(document, {(): SiteProfile, **types})
+    parsed, faults = parse_operators(name, document, {(): SiteProfile, **types})
     findings += faults
     parameter_places = {parsed.places.get(path) for path, text in parsed.written.items() if "${param." in text}
     findings += [fault for fault in check(parsed, SiteProfile) if fault.place not in parameter_places]

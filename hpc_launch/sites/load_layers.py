@@ -32,10 +32,9 @@ from hpc_launch.sites.this_machine import interpolation_names
 
 def as_layer(name: str, source: Source, findings: list[Finding]) -> Layer:
     """A file, or a part of one, as a layer of the job."""
-    parsed, faults = parse_operators(source, {(): JobSpec})
+    layer, faults = parse_operators(name, source, {(): JobSpec})
     findings += faults
-    origins = source.origins if isinstance(source, Layer) else {}
-    return Layer(name, parsed.data, parsed.places, parsed.key_places, parsed.written, parsed.operators, origins)
+    return replace(layer, origins=source.origins) if isinstance(source, Layer) else layer
 
 
 def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:

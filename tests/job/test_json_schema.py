@@ -9,8 +9,8 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from msgspec import Meta, Struct
 
+from docs.json_schema import DRAFT, json_schema
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.json_schema import DRAFT, json_schema
 from hpc_launch.job.reader import read
 from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.sites.profile import SiteProfile

@@ -7,8 +7,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from docs.json_schema import json_schema
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.json_schema import json_schema
 from hpc_launch.job.merge import Layer, Merged, merge, parse_operators
 from hpc_launch.job.yaml_source import parse_document
 
@@ -16,9 +16,9 @@ from hpc_launch.job.yaml_source import parse_document
 def layer(name: str, text: str) -> Layer:
     document, faults = parse_document(text, name)
     assert document is not None, faults
-    parsed, found = parse_operators(document, {(): JobSpec})
+    parsed, found = parse_operators(name, document, {(): JobSpec})
     assert not found
-    return Layer(name, parsed.data, parsed.places, parsed.key_places, parsed.written, parsed.operators)
+    return parsed
 
 
 def merged(*texts: str) -> Merged:
@@ -88,7 +88,7 @@ def test_names_of_the_users_own_choice_carry_no_marks() -> None:
 def test_a_mark_where_it_cannot_be_is_a_finding(text: str, place: str) -> None:
     document, _ = parse_document(text, "job.yaml")
     assert document is not None
-    _, found = parse_operators(document, {(): JobSpec})
+    _, found = parse_operators("job", document, {(): JobSpec})
     assert [(finding.code, str(finding.place)) for finding in found] == [("HL021", place)]
 
 

@@ -56,7 +56,7 @@ PIECES = [*WHOLE, *re.findall(r"^```text\n(.*?)^```$", TEXT, re.DOTALL | re.MULT
 def test_each_piece_holds_keys_of_a_profile(text: str) -> None:
     document, faults = parse_document(text, "page")
     assert document is not None, faults
-    marked, found = parse_operators(document, {(): SiteProfile, **job_keys(document.data)})
+    marked, found = parse_operators("page", document, {(): SiteProfile, **job_keys(document.data)})
     assert [*faults, *found, *check(marked, SiteProfile)] == []
 
 
