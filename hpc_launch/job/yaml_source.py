@@ -1,7 +1,8 @@
 """Read YAML with the position of every value and without YAML's surprises: a value means what it looks like.
 
 `yaml.safe_load` reads `24:00:00` as 86400, `0123` as 83 and `no` as false, and silently drops the first of two equal
-keys. `scalars` defines the meaning of each spelling.
+keys. `document.scalar` defines the meaning of each spelling. Nodes are built from the parser's events, because
+`yaml.compose` recurses in C and crashes on 100,000 brackets.
 """
 
 from __future__ import annotations
@@ -12,79 +13,97 @@ import stat
 from typing import Any
 
 import yaml
+from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.files import access_to, open_regular
+from hpc_launch.base.files import FileAccess, access_to, open_regular
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import NULL, Document, KeyPath, scalar
 from hpc_launch.job.shell_text import visible
-from hpc_launch.job.yaml_nodes import (
-    MAX_DEPTH,
-    MAX_NODES,
-    SourceError,
-    YamlNode,
-    forbidden_characters,
-    place_after,
-    root_node,
-    syntax_finding,
-    too_large,
-)
 
 MAX_BYTES = 4 * 1024 * 1024
+MAX_NODES = 100_000
+"""Maximum number of values once aliases are expanded: a few lines of nested aliases can expand to billions."""
+MAX_DEPTH = 64
 
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# What YAML forbids, and NEL, LS and PS: line breaks in YAML 1.1, but not in 1.2 or in editors.
+# Two patterns, because the second takes 4 ms to compile and most files are plain ASCII.
+_FORBIDDEN_ASCII = "[^\t\n\r\x20-\x7e]"
+_FORBIDDEN = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+_MAX_FORBIDDEN = 20
 _UNUSABLE = "[\0\ud800-\udfff]"
 _PLAIN_TAGS = {
     yaml.ScalarEvent: ("tag:yaml.org,2002:str", "!"),
     yaml.MappingStartEvent: ("tag:yaml.org,2002:map", "!"),
     yaml.SequenceStartEvent: ("tag:yaml.org,2002:seq", "!"),
 }
+_EQUALLY = "indent all keys of a mapping equally, and quote "
+_CLOSE = "close the bracket or brace, or add the missing "
+_HINTS = {
+    # Part of a message of libyaml or PyYAML, and its most common cause.
+    "mapping values are not allowed": f"{_EQUALLY}text that contains `: `",
+    "escape": "in double quotes, a backslash starts an escape; use single quotes for literal text",
+    "unexpected end of stream": "close the quote",
+    "cannot start any token": "quote text that starts with %, @ or `",
+    "could not find expected ':'": "write `: ` after each key, and indent all lines of a multi-line text equally",
+    "did not find expected key": f"{_EQUALLY}the whole text if it contains quotes",
+    "expected <block end>": f"{_EQUALLY}the whole text if it contains quotes",
+    "expected node content": f"{_CLOSE}value",
+    "expected ',' or": f"{_CLOSE}comma",
+    "flow": f"{_CLOSE}comma",
+    "alphabetic or numeric": "quote text that starts with * or &",
+}
+_DEFAULT_HINT = f"write `key: value` lines, {_EQUALLY}special text"
+
+
+class SourceError(Exception):
+    """Errors after which the file's meaning is unknown."""
+
+    def __init__(self, *findings: Finding) -> None:
+        super().__init__(*findings)
+        self.findings = list(findings)
+
+
+def _error(code: FindingCode, message: str, place: Place, hint: str) -> SourceError:
+    return SourceError(Finding(code, message, place, hint))
 
 
 def read_document(path: str | os.PathLike[str]) -> tuple[Document | None, list[Finding]]:
     """Read a YAML file like `parse_document`. HL001 if the file cannot be read, HL007 if it is not UTF-8."""
     name = os.fspath(path)
     try:
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            # Reading a pipe without a writer would block forever.
-            return None, [
-                Finding(
-                    FindingCode.UNREADABLE_FILE, "not a regular file", Place(name), "save the content to a file first"
-                )
-            ]
-        with open_regular(path) as stream:
+        text, opened = _read(name)
+    except SourceError as error:
+        return None, error.findings
+    document, findings = parse_document(text, name)
+    return (None if document is None else replace(document, opened=opened)), findings
+
+
+def _read(name: str) -> tuple[str, FileAccess]:
+    """The text of a file, and who can change it. Raises SourceError."""
+    place = Place(name)
+    try:
+        mode = os.stat(name).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # reading a pipe without a writer would block forever
+            message, hint = "not a regular file", "save the content to a file first"
+            raise _error(FindingCode.UNREADABLE_FILE, message, place, hint)
+        with open_regular(name) as stream:
             opened, content = access_to(stream.fileno()), stream.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        return None, [
-            Finding(
-                FindingCode.UNREADABLE_FILE,
-                f"cannot read the file: {reason}",
-                Place(name),
-                "check its path and permissions",
-            )
-        ]
+        message, hint = f"cannot read the file: {reason}", "check its path and permissions"
+        raise _error(FindingCode.UNREADABLE_FILE, message, place, hint) from error
     if len(content) > MAX_BYTES:
-        limit = MAX_BYTES // 1024 // 1024
-        return None, [
-            Finding(
-                FindingCode.UNREADABLE_FILE,
-                f"the file is larger than {limit} MiB",
-                Place(name),
-                "check that this is a YAML file",
-            )
-        ]
+        message = f"the file is larger than {MAX_BYTES >> 20} MiB"
+        raise _error(FindingCode.UNREADABLE_FILE, message, place, "check that this is a YAML file")
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig"), opened
     except UnicodeDecodeError as error:
-        before = content[: error.start].decode("utf-8", "replace")
+        place = _place_after(content[: error.start].decode("utf-8", "replace"), name)
         message = f"the byte 0x{content[error.start]:02x} is not valid UTF-8"
-        return None, [
-            Finding(FindingCode.INVALID_CHARACTER, message, place_after(before, name), "save the file as UTF-8")
-        ]
-    document, findings = parse_document(text, name)
-    return (None if document is None else replace(document, opened=opened)), findings
+        raise _error(FindingCode.INVALID_CHARACTER, message, place, "save the file as UTF-8") from error
 
 
 def parse_document(text: str, name: str) -> tuple[Document | None, list[Finding]]:
@@ -94,56 +113,148 @@ def parse_document(text: str, name: str) -> tuple[Document | None, list[Finding]
     size, HL007 control character). With HL003 (duplicate key; the first one counts), HL006 for a tag or HL007 inside
     quotes, the document is returned so that the caller can look for more errors, but must not be used.
     """
-    findings = forbidden_characters(text, name)
-    if findings:
-        return None, findings
+    builder = _Builder(text)
     try:
-        root = _mapping_root(root_node(text, name), name)
-        builder = _Builder(text)
+        root = _root_node(text, name)
+        event = root.event if root else None
+        if root is None or (isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.value in NULL):
+            place = Place(name, 1, 1)
+            raise _error(FindingCode.NOT_ONE_MAPPING, "the file is empty", place, "write `key: value` lines")
+        if not isinstance(event, yaml.MappingStartEvent):
+            kind = "a list" if isinstance(event, yaml.SequenceStartEvent) else "text"
+            hint = "write `key: value` lines, with a space after the colon"
+            raise _error(FindingCode.NOT_ONE_MAPPING, f"the file contains {kind} instead of keys", root.place, hint)
         builder.result.data.update(builder.value(root, ()))
     except SourceError as error:
-        return None, [error.finding]
-    except yaml.YAMLError as error:
-        return None, [syntax_finding(error, text, name)]
+        return None, error.findings
     return builder.result, builder.findings
 
 
 def parse_list(text: str, name: str) -> tuple[list[Any], list[Finding]]:
     """Parse YAML text that contains a list, within the same limits. The list is empty if there are findings."""
-    findings = forbidden_characters(text, name)
-    if findings:
-        return [], findings
     builder = _Builder(text)
     try:
-        root = root_node(text, name)
-        items = None if root is None else builder.value(root, ())
+        root = _root_node(text, name)
+        items = [] if root is None else builder.value(root, ())
+        if not isinstance(items, list):
+            message, hint = "the file does not contain a list", "start each entry with `- `"
+            raise _error(FindingCode.NOT_ONE_MAPPING, message, Place(name, 1, 1), hint)
     except SourceError as error:
-        return [], [error.finding]
+        return [], error.findings
+    return ([] if builder.findings else items), builder.findings
+
+
+def _place_of(mark: Any, name: str) -> Place:
+    return Place(name, mark.line + 1, mark.column + 1)
+
+
+def _place_after(before: str, name: str) -> Place:
+    """Place of the character that follows `before`."""
+    return Place(name, before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+
+def _check_characters(text: str, name: str) -> None:
+    """HL007 for characters that YAML does not allow: one per line, and only for the first lines."""
+    findings: dict[int | None, Finding] = {}
+    for match in re.finditer(_FORBIDDEN_ASCII if text.isascii() else _FORBIDDEN, text):
+        place = _place_after(text[: match.start()], name)
+        message = f"the character U+{ord(match.group()):04X} is not allowed in a YAML file"
+        hint = 'write it as an escape sequence in double quotes, such as "\\u2028"'
+        findings.setdefault(place.line, Finding(FindingCode.INVALID_CHARACTER, message, place, hint))
+        if len(findings) == _MAX_FORBIDDEN:
+            break
+    if findings:
+        raise SourceError(*findings.values())
+
+
+def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> SourceError:
+    """A parser error, with its position and a hint for common causes."""
+    context = getattr(error, "context_mark", None)
+    mark = getattr(error, "problem_mark", None) or context
+    if mark is None:
+        return _error(FindingCode.INVALID_YAML, f"invalid YAML: {error}", Place(name), _DEFAULT_HINT)
+    place, lines = _place_of(mark, name), text.split("\n")
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    indent = line[: len(line) - len(line.lstrip())]
+    if "\t" in indent and mark.column <= len(indent):
+        others = sum(1 for other in lines if other.startswith("\t")) - line.startswith("\t")
+        hint = "use spaces" + (f"; {others} other lines also start with a tab" if others else "")
+        place = Place(name, mark.line + 1, indent.index("\t") + 1)
+        return _error(FindingCode.TAB, "tab in the indentation", place, hint)
+    if line[mark.column : mark.column + 1] == "\t":
+        return _error(FindingCode.TAB, "tab where only a space is allowed", place, "use spaces")
+    problem = " ".join(part for part in (getattr(error, "problem", ""), getattr(error, "context", "")) if part)
+    if "invalid Unicode character escape" in problem:
+        message = "incomplete character: an escape between \\uD800 and \\uDFFF"
+        hint = "write the character itself, or its full code point, as in \\U0001F600"
+        return _error(FindingCode.INVALID_CHARACTER, message, place, hint)
+    hint = next((hint for part, hint in _HINTS.items() if part in problem), _DEFAULT_HINT)
+    if context is not None and context.line != mark.line and "block" not in problem:
+        problem += f" that started in line {context.line + 1}"
+    return _error(FindingCode.INVALID_YAML, f"invalid YAML: {problem}", place, hint)
+
+
+class YamlNode(Struct):
+    """A value or key of the file."""
+
+    event: Any
+    """The parser event that starts it."""
+    place: Place
+    children: list[YamlNode] = []
+    """Items of a list; keys and values of a mapping, alternating."""
+    target: YamlNode | None = None
+    """The node that an alias refers to."""
+
+    @property
+    def resolved(self) -> YamlNode:
+        """The node itself, or the target of an alias."""
+        return self.target or self
+
+
+def _root_node(text: str, name: str) -> YamlNode | None:
+    """Root of the single document, or None if there is none. Raises SourceError as soon as the file exceeds limits."""
+    documents: list[YamlNode] = []
+    anchors: dict[str, YamlNode] = {}
+    open_nodes: list[YamlNode] = []
+    _check_characters(text, name)
+    try:
+        for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+            place = _place_of(event.start_mark, name)
+            if isinstance(event, yaml.DocumentStartEvent) and documents:
+                message = "a second document starts here"
+                raise _error(FindingCode.NOT_ONE_MAPPING, message, place, "remove the line `---`")
+            if isinstance(event, yaml.CollectionEndEvent):
+                open_nodes.pop()
+            elif isinstance(event, yaml.NodeEvent):
+                node = YamlNode(event, place)
+                if isinstance(event, yaml.AliasEvent):
+                    node.target = _target(str(event.anchor), anchors, open_nodes, place)
+                elif event.anchor is not None:
+                    anchors[event.anchor] = node
+                (open_nodes[-1].children if open_nodes else documents).append(node)
+                if isinstance(event, yaml.CollectionStartEvent):
+                    open_nodes.append(node)
+            if len(open_nodes) > MAX_DEPTH or count > 2 * MAX_NODES:
+                raise _too_large(place)
     except yaml.YAMLError as error:
-        return [], [syntax_finding(error, text, name)]
-    if items is not None and not isinstance(items, list):
-        return [], [
-            Finding(
-                FindingCode.NOT_ONE_MAPPING,
-                "the file does not contain a list",
-                Place(name, 1, 1),
-                "start each entry with `- `",
-            )
-        ]
-    return ([] if builder.findings else items or []), builder.findings
+        raise _syntax_error(error, text, name) from error
+    return documents[0] if documents else None
 
 
-def _mapping_root(root: YamlNode | None, name: str) -> YamlNode:
-    event = root.event if root else None
-    if root is None or (isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.value in NULL):
-        raise SourceError(
-            FindingCode.NOT_ONE_MAPPING, "the file is empty", Place(name, 1, 1), "write `key: value` lines"
-        )
-    if not isinstance(event, yaml.MappingStartEvent):
-        kind = "a list" if isinstance(event, yaml.SequenceStartEvent) else "text"
-        hint = "write `key: value` lines, with a space after the colon"
-        raise SourceError(FindingCode.NOT_ONE_MAPPING, f"the file contains {kind} instead of keys", root.place, hint)
-    return root
+def _target(anchor: str, anchors: dict[str, YamlNode], open_nodes: list[YamlNode], place: Place) -> YamlNode:
+    target = anchors.get(anchor)
+    if target is None:
+        message = f"no anchor `&{visible(anchor)}` is defined before this alias"
+        raise _error(FindingCode.INVALID_YAML, message, place, "quote text that starts with *")
+    if any(target is holder for holder in open_nodes):
+        message = f"the alias `*{visible(anchor)}` contains itself"
+        raise _error(FindingCode.UNSAFE_YAML, message, place, "write out the value")
+    return target
+
+
+def _too_large(place: Place) -> SourceError:
+    message = f"more than {MAX_NODES:,} values or {MAX_DEPTH} levels, with aliases expanded"
+    return _error(FindingCode.UNSAFE_YAML, message, place, "use fewer aliases, or several files")
 
 
 class _Builder:
@@ -158,7 +269,7 @@ class _Builder:
         """The value of `node`, recorded in the tables under `path`."""
         self.count(node.place)
         if len(path) > MAX_DEPTH:
-            raise too_large(node.place)
+            raise _too_large(node.place)
         if node.target is not None:
             value = self.value(node.target, path)
             self.result.places[path] = node.place
@@ -191,9 +302,8 @@ class _Builder:
             elif isinstance(source.resolved.event, yaml.SequenceStartEvent):
                 merges += source.resolved.children[::-1]
             else:
-                self.report(
-                    FindingCode.UNSAFE_YAML, "`<<` requires the alias of a mapping", source, "write `<<: *NAME`"
-                )
+                message = "`<<` requires the alias of a mapping"
+                self.report(FindingCode.UNSAFE_YAML, message, source, "write `<<: *NAME`")
         return into
 
     def pairs(self, node: YamlNode, path: KeyPath, into: dict[str, Any], *, merging: bool) -> list[YamlNode]:
@@ -203,9 +313,8 @@ class _Builder:
             event = key_node.resolved.event
             if not isinstance(event, yaml.ScalarEvent):
                 self.count(key_node.place)
-                self.report(
-                    FindingCode.INVALID_YAML, "a key must be plain text", key_node, "quote text that starts with [ or {"
-                )
+                hint = "quote text that starts with [ or {"
+                self.report(FindingCode.INVALID_YAML, "a key must be plain text", key_node, hint)
                 continue
             key = self.scalar_text(key_node)
             key_path = (*path, key)
@@ -226,7 +335,7 @@ class _Builder:
         """Count a value that was built or skipped, which limits the work that a file can cause."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise too_large(place)
+            raise _too_large(place)
 
     def scalar_text(self, node: YamlNode) -> str:
         """The text of a scalar. Reports characters that no argument, variable or file name can contain."""

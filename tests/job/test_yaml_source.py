@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job import yaml_nodes
+from hpc_launch.job import yaml_source
 from hpc_launch.job.document import Document
 from hpc_launch.job.yaml_source import parse_document, read_document
 
@@ -21,7 +21,7 @@ from hpc_launch.job.yaml_source import parse_document, read_document
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "python":
-        monkeypatch.setattr(yaml_nodes, "_LOADER", yaml.SafeLoader)
+        monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
     elif not yaml.__with_libyaml__:
         pytest.skip("this PyYAML was built without libyaml")
 
