@@ -39,8 +39,6 @@ from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import Member, fields_of, limit_error, members, nullable
 from hpc_launch.job.units import UNITS
 
-T = TypeVar("T")
-
 
 def long_form(source: Source, type_: type[Struct], *, path: KeyPath = ()) -> Document:
     """A copy of `source` with all short forms at and below `path` expanded, and matching tables.
@@ -90,9 +88,9 @@ class _ShortFormExpander(NamedTuple):
     def value(self, annotation: Any, value: Any, old: KeyPath, new: KeyPath) -> Any:
         """The long form of `value`, whose path is `old` in the source and `new` in the result."""
         if new != old:
-            _move(self.tables.places, old, new)
-            _move(self.tables.key_places, old, new)
-            _move(self.tables.written, old, new)
+            for table in (self.tables.places, self.tables.key_places, self.tables.written):
+                if old in table:
+                    table[new] = table[old]  # type: ignore[assignment]
         alternatives = members(annotation)
         struct = next((member.kind for member in alternatives if member.is_struct), None)
         types: dict[str, Any] = {key: info.type for key, info in fields_of(struct).items()} if struct else {}
@@ -105,24 +103,18 @@ class _ShortFormExpander(NamedTuple):
         shorthand = getattr(struct, "__short_forms__", None)
         if value is not None and shorthand is not None and not any(accepts(member, value) for member in alternatives):
             mapping = shorthand(value)
+            for key in mapping or ():
+                if old in self.source.places:
+                    self.tables.places.setdefault((*new, key), self.source.places[old])
             if mapping is not None:
-                result = {}
-                for key, child in mapping.items():
-                    key_path = (*new, key)
-                    if old in self.source.places:
-                        self.tables.places.setdefault(key_path, self.source.places[old])
-                    origin = old if child is value else key_path
-                    result[key] = self.value(types.get(key, Any), child, origin, key_path)
-                return result
+                return {
+                    key: self.value(types.get(key, Any), child, old if child is value else (*new, key), (*new, key))
+                    for key, child in mapping.items()
+                }
         if isinstance(value, list):
             item_type = next((member.args[0] for member in alternatives if member.kind is list and member.args), Any)
             return [self.value(item_type, child, (*old, at), (*new, at)) for at, child in enumerate(value)]
         return value
-
-
-def _move(table: dict[KeyPath, T], old: KeyPath, new: KeyPath) -> None:
-    if old in table:
-        table[new] = table[old]
 
 
 S = TypeVar("S", bound=Struct)
@@ -189,15 +181,9 @@ class _StructReader:
                 values[fields[key].name] = self.value(fields[key].type, child, key_path)
         for key, info in fields.items():
             if info.required and not self.partial and info.name not in values:
-                key_path = (*path, key)
-                self.report(
-                    FindingCode.MISSING_KEY,
-                    f"`{label(key_path)}` is missing",
-                    key_path,
-                    field_hint(info.type, key),
-                    at_key=True,
-                )
-                values[info.name] = _INVALID
+                key_path, hint = (*path, key), field_hint(info.type, key)
+                message = f"`{label(key_path)}` is missing"
+                values[info.name] = self.report(FindingCode.MISSING_KEY, message, key_path, hint, at_key=True)
         return _INVALID if self.partial or any(child is _INVALID for child in values.values()) else type_(**values)
 
     def value(self, annotation: Any, value: Any, path: KeyPath) -> Any:
@@ -255,9 +241,8 @@ class _StructReader:
         for key, child in value.items():
             key_path = (*path, key)
             for error in filter(None, (limit_error(member, key) for member in members(key_type))):
-                result[key] = self.report(
-                    FindingCode.INVALID_VALUE, f"the key `{label(key_path)}` {error}", key_path, at_key=True
-                )
+                message = f"the key `{label(key_path)}` {error}"
+                result[key] = self.report(FindingCode.INVALID_VALUE, message, key_path, at_key=True)
             if child is not None or nullable(value_type):
                 item = self.value(value_type, child, key_path)
                 result[key] = _INVALID if result.get(key) is _INVALID else item
@@ -266,9 +251,8 @@ class _StructReader:
     def items(self, kind: Any, args: tuple[Any, ...], value: list[Any], path: KeyPath) -> Any:
         fixed = kind is tuple and args[-1] is not ...
         if fixed and len(value) != len(args):
-            return self.report(
-                FindingCode.INVALID_VALUE, f"`{label(path)}` must have {len(args)} items, not {len(value)}", path
-            )
+            message = f"`{label(path)}` must have {len(args)} items, not {len(value)}"
+            return self.report(FindingCode.INVALID_VALUE, message, path)
         types = args if fixed else (args or (Any,))[:1] * len(value)
         result = [self.value(types[at], child, (*path, at)) for at, child in enumerate(value)]
         return _INVALID if any(child is _INVALID for child in result) else kind(result)
@@ -293,9 +277,7 @@ class _StructReader:
         choices = [str(choice) for member in alternatives if member.kind is Literal for choice in member.args]
         if choices and isinstance(value, (str, int, float)):
             closest = nearest(str(value), choices)
-            return self.report(
-                FindingCode.INVALID_VALUE, message, path, f"did you mean `{closest}`?" if closest else None
-            )
-        return self.report(
-            FindingCode.WRONG_TYPE, message, path, correction_hint({member.kind for member in alternatives}, value)
-        )
+            hint = f"did you mean `{closest}`?" if closest else None
+            return self.report(FindingCode.INVALID_VALUE, message, path, hint)
+        hint = correction_hint({member.kind for member in alternatives}, value)
+        return self.report(FindingCode.WRONG_TYPE, message, path, hint)

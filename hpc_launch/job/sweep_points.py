@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -117,63 +117,55 @@ def matches(point: SweepPoint, text: str) -> bool:
 
 
 def _check_keys(sweep: Sweep) -> None:
-    used: dict[str, KeyPath] = {}
-    for path, keys in _keys(sweep):
+    drawn = sweep.random.values if sweep.random is not None else {}
+    used: set[str] = set()
+    parts: tuple[tuple[KeyPath, Collection[str]], ...] = (
+        (("grid",), sweep.grid),
+        (("zip",), sweep.zip),
+        (("list",), dict.fromkeys(key for entry in sweep.list_ for key in entry)),
+        (("random", "values"), drawn),
+    )
+    for path, keys in parts:
         for key in keys:
-            first = key.partition(".")[0]
-            if first in FIXED_KEYS or not key.strip(".") or "=" in key:
+            if key.partition(".")[0] in FIXED_KEYS or not key.strip(".") or "=" in key:
                 hint = f"submit another job file for it; a point changes none of: {', '.join(sorted(FIXED_KEYS))}"
                 raise SweepFault(f"a point cannot change `{key}`", (*path, key), hint)
             if key in used:
                 raise SweepFault(f"`{key}` has values twice", (*path, key), "give its values in one place")
-            used[key] = path
-    for name, mapping in (("grid", sweep.grid), ("zip", sweep.zip)):
-        for key, values in mapping.items():
-            if not values:
-                raise SweepFault(f"`{key}` has no values", (name, key), "give at least one value")
-    lengths = {len(values) for values in sweep.zip.values()}
-    if len(lengths) > 1:
+            if isinstance(keys, dict) and keys[key] == []:
+                raise SweepFault(f"`{key}` has no values", (*path, key), "give at least one value")
+            used.add(key)
+    if len({len(values) for values in sweep.zip.values()}) > 1:
         raise SweepFault("the lists of `zip` differ in length", ("zip",), "give each key the same number of values")
-    known = set(used)
     for at, entry in enumerate(sweep.exclude):
-        if not entry or not set(entry) <= known:
-            unknown = ", ".join(f"`{key}`" for key in entry if key not in known) or "nothing"
+        if not entry or not set(entry) <= used:
+            unknown = ", ".join(f"`{key}`" for key in entry if key not in used) or "nothing"
             message = f"`exclude` names {unknown}, which the sweep does not vary"
             raise SweepFault(message, ("exclude", at), "name keys of the sweep")
-    _check_ranges(sweep.random)
-
-
-def _keys(sweep: Sweep) -> Iterator[tuple[KeyPath, list[str]]]:
-    yield ("grid",), list(sweep.grid)
-    yield ("zip",), list(sweep.zip)
-    yield ("list",), list(dict.fromkeys(key for entry in sweep.list_ for key in entry))
-    yield ("random", "values"), list(sweep.random.values) if sweep.random is not None else []
-
-
-def _check_ranges(drawn: RandomValues | None) -> None:
-    for key, values in drawn.values.items() if drawn is not None else ():
-        path: KeyPath = ("random", "values", key)
+    for key, values in drawn.items():
         if isinstance(values, RandomRange):
-            finite = math.isfinite(values.low) and math.isfinite(values.high)
-            if not finite or values.low > values.high or (values.scale == "log" and values.low <= 0):
-                above = " and above 0" if values.scale == "log" else ""
-                raise SweepFault(f"the range of `{key}` is empty", path, f"give a `low` that is below `high`{above}")
-        elif not values:
-            raise SweepFault(f"`{key}` has no values", path, "give at least one value")
+            _check_range(key, values)
+
+
+def _check_range(key: str, values: RandomRange) -> None:
+    path: KeyPath = ("random", "values", key)
+    finite = math.isfinite(values.low) and math.isfinite(values.high)
+    if not finite or values.low > values.high or (values.scale == "log" and values.low <= 0):
+        above = " and above 0" if values.scale == "log" else ""
+        raise SweepFault(f"the range of `{key}` is empty", path, f"give a `low` that is below `high`{above}")
+    if max(abs(values.low), abs(values.high)) > MOST:
+        raise SweepFault(f"the range of `{key}` is too large", path, f"stay within ±{MOST:g}")
 
 
 def _combined(sweep: Sweep, written: Written) -> Iterator[Values]:
     """All combinations, with the keys in the order of the file."""
-    parts: list[list[Values]] = [
-        [((key, _text(value, written.get(("sweep", "grid", key, at)))),) for at, value in enumerate(values)]
-        for key, values in sweep.grid.items()
-    ]
+
+    def pairs(part: str, key: str, values: list[Any]) -> list[tuple[str, str]]:
+        return [(key, _text(value, written.get(("sweep", part, key, at)))) for at, value in enumerate(values)]
+
+    parts: list[list[Values]] = [[(pair,) for pair in pairs("grid", *item)] for item in sweep.grid.items()]
     if sweep.zip:
-        columns = [
-            [(key, _text(value, written.get(("sweep", "zip", key, at)))) for at, value in enumerate(values)]
-            for key, values in sweep.zip.items()
-        ]
-        parts.append(list(zip(*columns, strict=True)))
+        parts.append(list(zip(*(pairs("zip", *item) for item in sweep.zip.items()), strict=True)))
     if sweep.list_:
         parts.append(
             [
@@ -196,7 +188,7 @@ def _drawn(drawn: RandomValues, written: Written) -> list[Values]:
         for key, values in drawn.values.items():
             share = generator.random()
             if isinstance(values, RandomRange):
-                row.append((key, _in_range(key, values, share)))
+                row.append((key, _in_range(values, share)))
             else:
                 at = int(share * len(values))
                 row.append((key, _text(values[at], written.get(("sweep", "random", "values", key, at)))))
@@ -207,15 +199,12 @@ def _drawn(drawn: RandomValues, written: Written) -> list[Values]:
     raise SweepFault(message, ("random", "count"), "draw fewer points, or widen the ranges")
 
 
-def _in_range(key: str, values: RandomRange, share: float) -> str:
+def _in_range(values: RandomRange, share: float) -> str:
     low, high = values.low, values.high
-    if max(abs(low), abs(high)) > MOST:
-        raise SweepFault(f"the range of `{key}` is too large", ("random", "values", key), f"stay within ±{MOST:g}")
-    whole = low == int(low) and high == int(high) and values.scale == "linear"
-    if whole:
-        return str(int(low) + int(share * (int(high) - int(low) + 1)))
     if values.scale == "log":
         return f"{math.exp(math.log(low) + share * (math.log(high) - math.log(low))):.6g}"
+    if low == int(low) and high == int(high):
+        return str(int(low) + int(share * (int(high) - int(low) + 1)))
     return f"{low + share * (high - low):.6g}"
 
 
