@@ -144,6 +144,7 @@ class HostFacts(Output):
     arch: Annotated[str | None, doc("architecture of the CPUs")]
     gpus: Annotated[list[HostGpu], doc("its GPUs")]
     interfaces: Annotated[list[HostInterface], doc("its network interfaces")]
+    fabric: Annotated[str | None, doc("family of the fast network, by the adapters")]
     python: Annotated[PythonVersions | None, doc("its `python3`")]
     launcher_python: Annotated[
         PythonVersions | None, doc("the interpreter that runs hpc-launch here, at the same path there")

@@ -1,4 +1,4 @@
-"""What a host without a scheduler has, and which folders it shares with others; for `sites learn --hosts`.
+"""What a host without a scheduler has, and which folders it shares with others; for `sites learn`.
 
     describe_host.py describe PYTHON       hardware, network and software, as one line of JSON
     describe_host.py write TOKEN FOLDER... write a probe file to each folder; prints where it is visible
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
 SMI_S, PROGRAM_S = 30.0, 10.0
@@ -28,7 +28,7 @@ FOLDER_S = 8.0
 """A folder on a file server that does not answer is left."""
 APPEARS_S = 3.0
 """How late a new file may become visible on another host."""
-RUNTIMES = ("apptainer", "singularity", "podman", "docker")
+RUNTIMES = ("apptainer", "singularity", "podman-hpc", "shifter", "ch-run", "podman", "docker")
 VERSIONS = """\
 import sys, platform
 try:
@@ -53,6 +53,7 @@ def describe(python: str) -> Dict[str, Any]:
         "arch": lambda: text(os.uname().machine),
         "gpus": lambda: (nvidia() or amd())[:MOST],
         "interfaces": lambda: interfaces()[:MOST],
+        "fabric": fabric,
         "python": lambda: versions("python3"),
         "launcher_python": lambda: versions(python),
         "pdsh": pdsh,
@@ -174,6 +175,17 @@ def interfaces() -> List[Dict[str, Any]]:
     return found
 
 
+def interface_of(address: str) -> str:
+    """The interface with an address of this host; '' if unknown."""
+    if ":" in address:
+        number = socket.inet_pton(socket.AF_INET6, address).hex()
+        with open("/proc/net/if_inet6") as table:
+            return ([row.split()[-1] for row in table if row.startswith(number)] or [""])[0]
+    if address.startswith("127."):
+        return "lo"
+    return next((one["name"] for one in interfaces() if one["address"] == address), "")
+
+
 def versions(python: str) -> Optional[Dict[str, str]]:
     """The versions of an interpreter and of its PyTorch; None if there is no such interpreter."""
     if not shutil.which(python):
@@ -202,30 +214,43 @@ def folders() -> List[str]:
     return [path for path in dict.fromkeys(known) if path.startswith("/") and text(path) == path][:16]
 
 
+def fabric() -> str:
+    """The family of the fast network, by the node's adapters."""
+    ports = sorted(glob.glob("/sys/class/infiniband/*/ports/*"))
+    adapters, links = [port.split("/")[4] for port in ports], {line(port + "/link_layer") for port in ports}
+    if any(name.startswith("hsn") for _, name in socket.if_nameindex()):
+        return "slingshot"
+    if any(name.startswith("hfi1") for name in adapters):
+        return "omni-path"
+    if any(name.startswith(("efa", "rdmap")) for name in adapters):
+        return "efa"
+    return "infiniband" if "InfiniBand" in links else "roce" if "Ethernet" in links else "ethernet"
+
+
 def probe(action: str, token: str, paths: List[str]) -> Dict[str, bool]:
-    """Write, read or remove the probe file in each folder, side by side. Returns in which folders that was done."""
-    done = {}  # type: Dict[str, bool]
+    """Write, read or remove the probe file in each folder. Returns in which folders that was done."""
+    works = {"write": write, "read": read, "remove": os.unlink}  # type: Dict[str, Callable[[str], None]]
+    return side_by_side(lambda path: works[action](os.path.join(path, ".hpc-launch-probe-%s" % token)), paths, FOLDER_S)
 
-    def one(path: str) -> None:
-        file = os.path.join(path, ".hpc-launch-probe-%s" % token)
+
+def side_by_side(work: Callable[[str], Any], items: List[str], seconds: float) -> Dict[str, bool]:
+    """Whether the work was done in time, for each item in a thread of its own, which may hang."""
+    done = set()
+
+    def one(item: str) -> None:
         try:
-            if action == "write":
-                write(file)
-            elif action == "read":
-                read(file)
-            else:
-                os.unlink(file)
-            done[path] = True
-        except OSError:
-            done.setdefault(path, False)
+            work(item)
+            done.add(item)
+        except (OSError, ValueError):
+            pass
 
-    threads = [threading.Thread(target=one, args=(path,), daemon=True) for path in paths]
+    threads = [threading.Thread(target=one, args=(item,), daemon=True) for item in items]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + FOLDER_S
+    end = time.monotonic() + seconds
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.0))
-    return {path: done.get(path, False) for path in paths}
+    return {item: item in done for item in items}
 
 
 def write(file: str) -> None:

@@ -10,19 +10,18 @@ On CPUs, products and copies count per second of CPU time, because what else run
 """
 
 import datetime as dt
-import fcntl
 import json
 import os
 import re
 import select
 import signal
-import socket
 import statistics
-import struct
 import sys
 import tempfile
 import time
 from typing import IO, Any, Callable, Dict, List, Tuple
+
+from hpc_launch.agent.describe_host import interface_of
 
 MATRIX_S, COPY_S, REDUCE_S = 1.0, 0.5, 1.5
 """How long each measurement repeats."""
@@ -33,7 +32,6 @@ FIRST, LAST, CPU_LAST = 1 << 20, 1 << 28, 1 << 24
 """Bytes of the smallest and the largest all-reduce."""
 LINGER_S = 0.3
 """A process that exits at once could reset a connection before its peer has read everything."""
-SIOCGIFADDR = 0x8915
 NETWORK = re.compile(r"NCCL INFO Using network (\S.*)")
 Request = Dict[str, Any]
 Tell = Callable[..., Any]
@@ -180,7 +178,7 @@ def all_reduce(request: Request, rank: int, place: str) -> float:
     os.environ["NCCL_DEBUG"] = "INFO"
     os.environ.pop("NCCL_DEBUG_FILE", None)
     os.environ.pop("NCCL_DEBUG_SUBSYS", None)
-    own = interface_of(request["own"])
+    own = interface_of(request["own"])  # Gloo would ask for the host's own name
     if own:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", own)
     dist.init_process_group(
@@ -209,23 +207,6 @@ def all_reduce(request: Request, rank: int, place: str) -> float:
         size *= 4
     time.sleep(LINGER_S)
     return round(best, 6)
-
-
-def interface_of(address: str) -> str:
-    """The network interface with an address of this node; '' if unknown. Gloo would ask for the host's own name."""
-    if ":" in address:
-        number = socket.inet_pton(socket.AF_INET6, address).hex()
-        with open("/proc/net/if_inet6") as table:
-            return ([line.split()[-1] for line in table if line.startswith(number)] or [""])[0]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        for _, name in socket.if_nameindex():
-            try:
-                found = fcntl.ioctl(one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            except OSError:
-                continue
-            if socket.inet_ntoa(found[20:24]) == address:
-                return name
-    return ""
 
 
 def main(_: List[str]) -> None:

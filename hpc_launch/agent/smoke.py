@@ -3,32 +3,33 @@
     agent.pyz smoke FOLDER [--folder NAME=PATH]... [--reach HOST:PORT]... [--python PATH]
 
 Started by `hpc-launch sites learn --smoke` through the job's own step, which sets RANK, WORLD_SIZE and MASTER_ADDR.
-FOLDER must be on shared storage: the first process writes its address there, and each process writes `rank-N.json`.
-Values that cannot be measured are null, with the reason under `faults`. Exits with 0 if the processes connected and
-their sums were correct. Standard library of Python 3.6 or later.
+FOLDER must be on shared storage: the first process writes its address there, and each process writes `rank-N.json`:
+what describe_host.py says, and what the processes found out together. Exits with 0 if they reached each other. Standard
+library of Python 3.6 or later.
 """
 
 import argparse
-import glob
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
-from hpc_launch.agent.describe_host import line, nvidia
-from hpc_launch.agent.smoke_together import Record, together, tried, write
+from hpc_launch.agent import measure
+from hpc_launch.agent.describe_host import describe, interface_of, interfaces, probe, side_by_side, text
+from hpc_launch.agent.folders import new_file
 
-RUNTIMES = ("apptainer", "singularity", "enroot", "podman-hpc", "shifter", "ch-run")
 REACH_S = 4.0
+TORCH_S = 120.0
+WAIT_S = 60.0
+"""Seconds that the processes wait for each other: one may start later on a cold file system."""
 
 
 def main(words: List[str]) -> int:
-    """Measure, write the record, and return 0 if the sums were correct."""
+    """Measure, write the record, and return 0 if the processes reached each other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
     parser.add_argument("--folder", action="append", default=[])
@@ -37,21 +38,20 @@ def main(words: List[str]) -> int:
     args = parser.parse_args(words)
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     use_python_with_torch(args.python)
-    folders = dict(item.split("=", 1) for item in args.folder)
-    record: Record = {"rank": rank, "size": size, "host": socket.gethostname(), "faults": []}
-    for key, measure in (
-        ("python", lambda: "%d.%d.%d" % sys.version_info[:3]),
-        ("fabric", fabric),
-        ("gpus", gpus),
-        ("runtimes", lambda: [name for name in RUNTIMES if shutil.which(name)]),
-        ("internet", lambda: internet(args.reach)),
-        ("together", lambda: together(args.out, folders, rank, size, record)),
-    ):
-        record[key] = tried(record, key, measure)
-    text = json.dumps(record, sort_keys=True)
-    write(os.path.join(args.out, "rank-%d.json" % rank), text)
-    print(text, flush=True)
-    return 0 if size == 1 or (record["together"] or {}).get("sum_is_right") else 1
+    record = describe(args.python)
+    record["allocated_gpus"] = os.environ.get("SLURM_GPUS_ON_NODE")
+    record["internet"] = internet(args.reach)
+    together = Together(args.out, rank, size)
+    try:
+        together.measure(dict(item.split("=", 1) for item in args.folder), use_gpus=bool(record.get("gpus")))
+    except Exception as error:  # nodes can fail in any way
+        together.faults.append("together: %s: %s" % (type(error).__name__, error))
+    record["together"] = together.result
+    record["faults"] += map(text, together.faults)
+    line = json.dumps(record, sort_keys=True)
+    write(os.path.join(args.out, "rank-%d.json" % rank), line)
+    print(line, flush=True)
+    return 0 if size == 1 or together.result["connected"] else 1
 
 
 def use_python_with_torch(other: str) -> None:
@@ -70,60 +70,134 @@ def use_python_with_torch(other: str) -> None:
         os.execv(other, [other, *arguments])  # noqa: S606 - no shell needed
 
 
-def fabric() -> Dict[str, Any]:
-    """The adapters of a fast network, from sysfs."""
-    ports = sorted(glob.glob("/sys/class/infiniband/*/ports/*"))
-    adapters = [{"name": port.split("/")[4], "link": line(port + "/link_layer")} for port in ports]
-    names = [name for _, name in socket.if_nameindex()]
-    return {"adapters": adapters, "slingshot": sorted(name for name in names if name.startswith("hsn"))}
-
-
-def gpus() -> Dict[str, Any]:
-    """The GPUs visible to a process, from variables, device files and nvidia-smi."""
-    wanted = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS")
-    return {
-        "variables": {name: os.environ[name] for name in wanted if name in os.environ},
-        "nvidia": len(glob.glob("/dev/nvidia[0-9]*")),
-        "amd": len(glob.glob("/dev/dri/renderD*")) if os.path.exists("/dev/kfd") else 0,
-        "models": ["%s, %d" % (gpu["model"], gpu["memory"]) for gpu in nvidia()],
-    }
-
-
 def internet(targets: List[str]) -> Optional[Dict[str, Any]]:
     """How one of the targets is reachable: `direct`, `none`, or `proxy` with an address that has no password."""
-    results = []  # type: List[str]
-    threads = [threading.Thread(target=reach, args=(one, results), daemon=True) for one in targets]
-    for thread in threads:
-        thread.start()
-    end = time.time() + REACH_S
-    while time.time() < end and not results and any(thread.is_alive() for thread in threads):
-        time.sleep(0.05)
-    if results:
+    if any(side_by_side(lambda target: connect(target).close(), targets, REACH_S).values()):
         return {"compute": "direct"}
     proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or ""
-    for target in targets if proxy else ():
-        if through(proxy, target):
-            secret = "@" in proxy
-            return {"compute": "proxy", "needs_password": True} if secret else {"compute": "proxy", "proxy": proxy}
+    if proxy and any(side_by_side(lambda target: through(proxy, target), targets, REACH_S).values()):
+        return {"compute": "proxy", "needs_password": True} if "@" in proxy else {"compute": "proxy", "proxy": proxy}
     return {"compute": "none"} if targets else None
 
 
-def reach(target: str, results: List[str]) -> None:
-    """Add the target to the results if it answers."""
+def connect(target: str) -> socket.socket:
+    """Connect to HOST:PORT. Raises OSError and ValueError."""
     host, _, port = target.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=REACH_S):
-            results.append(target)
-    except (OSError, ValueError):
-        pass
+    return socket.create_connection((host, int(port)), timeout=REACH_S)
 
 
-def through(proxy: str, target: str) -> bool:
-    """Whether an HTTP proxy connects to the target."""
-    host, _, port = proxy.rpartition("//")[2].rstrip("/").rpartition("@")[2].partition(":")
-    try:
-        with socket.create_connection((host, int(port or "3128")), timeout=REACH_S) as one:
-            one.sendall(("CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, target)).encode())
-            return b" 200" in one.recv(64)
-    except (OSError, ValueError):
-        return False
+def through(proxy: str, target: str) -> None:
+    """Let an HTTP proxy connect to the target. Raises OSError and ValueError."""
+    place = proxy.rpartition("//")[2].rstrip("/").rpartition("@")[2]
+    with connect(place if ":" in place else place + ":3128") as one:
+        one.sendall(("CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, target)).encode())
+        if b" 200" not in one.recv(64):
+            raise OSError("refused")
+
+
+class Together:
+    """What the processes find out together: the interface between them, shared folders, and a sum with PyTorch."""
+
+    def __init__(self, out: str, rank: int, size: int) -> None:
+        self.out, self.rank, self.size = out, rank, size
+        self.faults: List[str] = []
+        self.result: Dict[str, Any] = {"connected": False}
+
+    def measure(self, folders: Dict[str, str], *, use_gpus: bool) -> None:
+        """Meet, and measure. Raises OSError if the processes do not find each other."""
+        if self.rank > 0:
+            meeting = json.loads(awaited(os.path.join(self.out, "meeting.json")))
+            master, own = self.reach_first(meeting)
+            self.look_into(meeting["folders"], meeting["token"])
+            write(os.path.join(self.out, "met-%d" % self.rank), master)
+            self.sum_with_torch(master, own, meeting["torch_port"], use_gpus=use_gpus)
+            return
+        token = os.urandom(16).hex()
+        written = probe("write", token, list(folders.values()))
+        shared = {name: path for name, path in folders.items() if written[path]}
+        self.result["folders"] = dict.fromkeys(shared, True)
+        try:
+            with socket.socket() as server, socket.socket() as later:
+                server.bind(("", 0))
+                server.listen(self.size + 64)
+                threading.Thread(target=answer, args=(server, token), daemon=True).start()
+                later.bind(("", 0))
+                port, torch_port = server.getsockname()[1], later.getsockname()[1]
+                addresses = [one["address"] for one in interfaces()]
+                meeting = {"port": port, "torch_port": torch_port, "addresses": addresses, "token": token}
+                write(os.path.join(self.out, "meeting.json"), json.dumps(dict(meeting, folders=shared)))
+                later.close()
+                reached = [awaited(os.path.join(self.out, "met-%d" % rank)) for rank in range(1, self.size)]
+        finally:
+            probe("remove", token, list(shared.values()))
+        if reached:
+            self.result.update(connected=True, interface=interface_of(reached[0]))
+            self.sum_with_torch(reached[0], reached[0], torch_port, use_gpus=use_gpus)
+
+    def reach_first(self, meeting: Dict[str, Any]) -> Tuple[str, str]:
+        """The address at which the first process answers, and this node's own. Raises OSError if there is none."""
+        name = os.environ.get("MASTER_ADDR", "")
+        for address in [name] + meeting["addresses"]:
+            try:
+                with connect("%s:%d" % (address, meeting["port"])) as peer:
+                    if peer.recv(64).decode("ascii", "replace") != meeting["token"]:
+                        raise OSError("another program answers")
+                    master, own = peer.getpeername()[0], peer.getsockname()[0]
+            except OSError as error:
+                self.faults.append("connect %s: %s" % (address, error))
+                continue
+            by = "name" if address == name else "address"
+            self.result.update(connected=True, by=by, interface=interface_of(own))
+            return master, own
+        raise OSError("cannot connect to the first node")
+
+    def look_into(self, folders: Dict[str, str], token: str) -> None:
+        """Which folders show the file of the first process."""
+        seen = probe("read", token, list(folders.values()))
+        self.result["folders"] = {name: seen[path] for name, path in folders.items()}
+
+    def sum_with_torch(self, master: str, own: str, port: int, *, use_gpus: bool) -> None:
+        """The bandwidth of all-reduce with the backend that a training would use; nothing without PyTorch."""
+        import importlib.util
+
+        if importlib.util.find_spec("torch") is None:
+            return
+        request = {"task": "all-reduce", "gpus": use_gpus, "processes": 1, "world": self.size, "first": self.rank}
+        found = measure.run(dict(request, address=master, own=own, port=port, limit=TORCH_S))[0]
+        self.result["all_reduce"] = found.get("all_reduce")
+        if "all_reduce" not in found:
+            late = "no answer within %d s" % TORCH_S if found["late"] else "no GPU"
+            self.faults.append("PyTorch: %s" % found.get("error", late))
+
+
+def answer(server: socket.socket, token: str) -> None:
+    """Send the token to whoever connects, which shows the others that they have reached this process."""
+    while True:
+        try:
+            with server.accept()[0] as peer:
+                peer.sendall(token.encode())
+        except OSError:
+            if server.fileno() < 0:
+                return
+
+
+def awaited(path: str) -> str:
+    """The text of a file that another process writes. Raises OSError if it does not appear."""
+    end = time.time() + WAIT_S
+    while True:
+        try:
+            os.listdir(os.path.dirname(path))  # makes a network file system refresh its cache
+            with open(path) as stream:
+                return stream.read()
+        except OSError:
+            if time.time() > end:
+                raise
+            time.sleep(0.2)
+
+
+def write(path: str, content: str) -> None:
+    """Write a file that only this user can read atomically."""
+    draft = "%s.%s" % (path, os.urandom(8).hex())
+    with new_file(draft) as stream:
+        stream.write(content)
+    os.rename(draft, path)

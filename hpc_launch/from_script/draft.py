@@ -15,8 +15,8 @@ from hpc_launch.from_script.old_job import OldLaunch
 from hpc_launch.from_script.read_job import OldScript
 from hpc_launch.from_script.settings import DEBUGGING, NETWORK, RENDEZVOUS
 from hpc_launch.from_script.words import Word
+from hpc_launch.job.commented_yaml import yaml_text
 from hpc_launch.job.shell_text import visible
-from hpc_launch.site_tools.learning.draft_profile import yaml_text
 from hpc_launch.sites.profile import SiteProfile
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.patterns import matches_whole
 from hpc_launch.base.user_dirs import config_folder
+from hpc_launch.job.commented_yaml import Written, yaml_text
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.reader import check, read
@@ -30,6 +30,8 @@ from hpc_launch.sites.profile_checks import check_profile, find_tokens
 from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
 from hpc_launch.sites.search_path import find_profile, is_file_name, search_folders
 
+COMMENTED = 3
+"""Keys that are this deep have their origin beside them in the profile of a run."""
 _PARAMETER = re.compile(r"\$\$\{|\$\{param\.([^}]*)\}")
 
 
@@ -184,52 +186,18 @@ def fill(merged: Merged, findings: list[Finding], *, examples: bool = False) -> 
 def recorded(merged: Merged) -> str:
     """All layers as one file, which a run keeps: it does not refer to other files, and notes the origin of each
     value."""
-    lines = ["# All layers of the profile, merged by hpc-launch when the run was created.", "recorded: true"]
-    lines += _lines(
-        merged, {key: value for key, value in merged.data.items() if key not in ("extends", "recorded")}, (), 0
-    )
-    return "\n".join(lines) + "\n"
+    data = {key: _as_written(merged, value, (key,)) for key, value in merged.data.items() if key != "extends"}
+    notes = {tuple(map(str, path)): origin.short() for path, origin in merged.origins.items() if len(path) <= COMMENTED}
+    head = ["All layers of the profile, merged by hpc-launch when the run was created."]
+    return yaml_text({"recorded": True, **data}, notes, head)
 
 
-def _lines(merged: Merged, data: Mapping[str, Any], path: KeyPath, depth: int) -> Iterator[str]:
-    for key, value in data.items():
-        key_path = (*path, key)
-        start = f"{'  ' * depth}{_yaml_string(key)}:"
-        if isinstance(value, dict) and value and depth < 2:
-            yield start
-            yield from _lines(merged, value, key_path, depth + 1)
-        else:
-            origin = merged.origins.get(key_path)
-            yield f"{start} {_flow_style(merged, value, key_path)}{f' # {origin.short()}' if origin else ''}"
-
-
-def _flow_style(merged: Merged, value: Any, path: KeyPath) -> str:
+def _as_written(merged: Merged, value: Any, path: KeyPath) -> Any:
     if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(
-                f"{_yaml_string(key)}: {_flow_style(merged, child, (*path, key))}" for key, child in value.items()
-            )
-            + "}"
-        )
+        return {key: _as_written(merged, child, (*path, key)) for key, child in value.items()}
     if isinstance(value, list):
-        return "[" + ", ".join(_flow_style(merged, child, (*path, at)) for at, child in enumerate(value)) + "]"
-    if value is None:
-        return "null"
-    if isinstance(value, str):
-        return _yaml_string(value)
-    return merged.written.get(path, json.dumps(value))
-
-
-def _yaml_string(text: str) -> str:
-    """A quoted string that YAML parses to `text`, without terminal control characters."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return quoted if quoted.isprintable() else "".join(map(_escape, quoted))
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return character if character.isprintable() else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+        return [_as_written(merged, child, (*path, at)) for at, child in enumerate(value)]
+    return value if isinstance(value, str | None) or path not in merged.written else Written(merged.written[path])
 
 
 def read_user_overlay(findings: list[Finding]) -> Document | None:

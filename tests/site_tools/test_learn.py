@@ -19,9 +19,14 @@ from hpc_launch.site_tools.drift import compare
 from hpc_launch.site_tools.learn import choose_gpu_requests
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, draft
 from hpc_launch.site_tools.learning.draft_queues import names, parts, vendor
-from hpc_launch.site_tools.learning.host_facts import LoginNode, inspect_login_node
+from hpc_launch.site_tools.learning.host_facts import (
+    InternetMeasurement,
+    LoginNode,
+    SmokeRecord,
+    inspect_login_node,
+)
 from hpc_launch.site_tools.learning.measured_facts import add_measurements
-from hpc_launch.site_tools.learning.probe_jobs import InternetMeasurement, ProbeResult, SmokeRecord
+from hpc_launch.site_tools.learning.probe_jobs import ProbeResult
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import read_site
 
@@ -199,17 +204,10 @@ def test_modules_are_asked_through_their_own_program(tmp_path: Path) -> None:
 
 
 def record(**more: Any) -> SmokeRecord:
-    together = {"interface": "ib0", "bytes": 4_200_000, "sum_is_right": True, "seconds": 0.1, "by": "name"}
-    together |= {"names": {"n1": ["10.0.0.1"]}, "folders": {"home": True, "scratch": False}, "torch": None}
-    adapters = [{"name": "mlx5_0", "link": "InfiniBand", "rate": "200 Gb/sec"}]
-    gpus = {"variables": {"SLURM_GPUS_ON_NODE": "4"}, "nvidia": 4, "models": ["NVIDIA A100, 40960"] * 4}
-    base: dict[str, Any] = {
-        "fabric": {"adapters": adapters, "slingshot": []},
-        "gpus": gpus,
-        "internet": {"compute": "direct"},
-    }
-    base |= {"runtimes": ["apptainer"], "python": "3.9.18", "faults": [], "together": {**together, **more}}
-    return convert(base, SmokeRecord)
+    together = {"connected": True, "interface": "ib0", "by": "name", "folders": {"home": True, "scratch": False}}
+    gpu = {"vendor": "nvidia", "model": "NVIDIA A100", "memory": 40960, "driver": "550"}
+    base = {"cpus": 8, "gpus": [gpu] * 4, "allocated_gpus": "4", "fabric": "infiniband", "runtimes": ["apptainer"]}
+    return convert({**base, "internet": {"compute": "direct"}, "together": {**together, **more}}, SmokeRecord)
 
 
 def test_what_jobs_measured_goes_into_the_profile(tmp_path: Path) -> None:
@@ -227,9 +225,7 @@ def test_what_jobs_measured_goes_into_the_profile(tmp_path: Path) -> None:
 
 def test_nodes_without_names_meet_by_address(tmp_path: Path) -> None:
     made = draft("mini", captured("24.11"), NOTHING, ALICE)
-    add_measurements(
-        made, [ProbeResult("gpu", "run", (record(names={"n1": []}, by="address"), record()))], "2026-11-22", "alice"
-    )
+    add_measurements(made, [ProbeResult("gpu", "run", (record(by="address"), record()))], "2026-11-22", "alice")
     assert profile(made, tmp_path).network.master.resolve == "ip"
 
 

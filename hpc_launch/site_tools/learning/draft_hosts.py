@@ -6,7 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hpc_launch.job.hostlist import SlotHost, compress
-from hpc_launch.site_tools.learning.draft_profile import SOURCE, LearnContext, ProfileDraft, put_identity
+from hpc_launch.site_tools.learning.draft_profile import (
+    SOURCE,
+    LearnContext,
+    ProfileDraft,
+    put_gpus,
+    put_identity,
+    put_node_class,
+)
+from hpc_launch.site_tools.learning.draft_queues import Hardware
 from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network, differences, drivers, home, models
 
 CLASS = "host"
@@ -74,29 +82,32 @@ def _described(host: SlotHost, facts: HostFacts) -> str:
 
 
 def _node_class(result: ProfileDraft, slots: Sequence[int], hosts: Mapping[str, HostFacts]) -> None:
-    path, every = ("node_classes", CLASS), list(hosts.values())
-    result.put(min(facts.cpus for facts in every), *path, "cpus", note="of the smallest host; sched_getaffinity")
-    if all(facts.threads_per_core > 1 for facts in every):
-        result.put(min(facts.threads_per_core for facts in every), *path, "threads_per_core", note="/sys: smt/active")
-    memory = min(facts.memory or 0 for facts in every)
-    if memory:
-        result.put(f"{memory}M", *path, "memory", note="MemTotal of the smallest host")
-    if len({facts.arch for facts in every}) == 1 and every[0].arch in {"x86_64", "aarch64"}:
-        result.put(every[0].arch, *path, "arch")
+    """The class of all hosts: what the smallest of them has."""
+    every = list(hosts.values())
     gpus = [gpu for facts in every for gpu in facts.gpus]
-    if not gpus:
-        return
-    most = max(max(slots, default=0), *(len(facts.gpus) for facts in every))
-    result.put(most, *path, "gpus", note="of the host with the most; `slots` counts on each host")
     types = {match[0].lower() if (match := re.search(r"\b[A-Z]{1,3}\d{2,4}\b", gpu.model)) else "" for gpu in gpus}
-    if len(types) == 1 and "" not in types:
-        result.put(types.pop(), *path, "gpu_type", note="from the model's name")
-    sizes = [gpu.memory for gpu in gpus]
-    if min(sizes):
-        result.put(f"{min(sizes)}M", *path, "gpu_memory", note="of the smallest GPU")
-    vendors = {gpu.vendor for gpu in gpus}
-    if len(vendors) == 1:
-        result.put(vendors.pop(), *path, "gpu_vendor")
+    architectures = {facts.arch for facts in every}
+    smallest = Hardware(
+        cpus=min(facts.cpus for facts in every),
+        threads_per_core=min(facts.threads_per_core for facts in every),
+        memory=min(facts.memory or 0 for facts in every),
+        arch=architectures.pop() if len(architectures) == 1 else None,
+        gpus=max(*slots, *(len(facts.gpus) for facts in every)) if gpus else 0,
+        gpu_type=types.pop() if len(types) == 1 and "" not in types else None,
+    )
+    notes = {
+        "cpus": "of the smallest host; sched_getaffinity",
+        "threads_per_core": "/sys: smt/active",
+        "memory": "MemTotal of the smallest host",
+        "gpus": "of the host with the most; `slots` counts on each host",
+        "gpu_type": "from the model's name",
+    }
+    put_node_class(result, CLASS, smallest, notes)
+    if gpus:
+        put_gpus(result, gpus, CLASS, "of the smallest GPU")
+    fabrics = {facts.fabric for facts in every}
+    if len(fabrics) == 1 and (kind := fabrics.pop()) is not None and kind != "ethernet":
+        result.put(kind, "fabric", "kind", note=f"`extends: [{kind}]` adds the usual settings for this network")
 
 
 def _software(result: ProfileDraft, hosts: Mapping[str, HostFacts]) -> None:

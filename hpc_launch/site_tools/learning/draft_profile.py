@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpc_launch.job.document import flow_yaml
+from hpc_launch.job.commented_yaml import yaml_text
 from hpc_launch.schedulers.slurm.query_cluster import Survey
 from hpc_launch.site_tools.learning.draft_queues import (
     Group,
@@ -21,57 +21,7 @@ from hpc_launch.site_tools.learning.draft_queues import (
     queues,
     vendor,
 )
-from hpc_launch.site_tools.learning.host_facts import LoginNode
-
-NotePath = tuple[str, ...]
-Notes = Mapping[NotePath, str]
-
-_WIDTH = 110
-_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
-_AMBIGUOUS = re.compile(r"(?i)(y|n|yes|no|on|off|true|false|null|none)")
-"""YAML 1.1 reads these as other types; people may read `none` as one."""
-
-
-def yaml_text(data: Mapping[str, Any], notes: Notes, head: Sequence[str]) -> str:
-    """The file: `head` as comments at the top, and each key's note as a comment."""
-    lines = [f"# {_line(line)}".rstrip() for line in head]
-    lines += _mapping(data, (), notes, 0)
-    return "\n".join(lines) + "\n"
-
-
-def _mapping(data: Mapping[str, Any], path: NotePath, notes: Notes, depth: int) -> Iterator[str]:
-    for key, value in data.items():
-        key_path = (*path, key)
-        start = f"{'  ' * depth}{_scalar(key)}:"
-        note = f"  # {_line(notes[key_path])}" if key_path in notes else ""
-        flat = f"{start} {_flow(value)}"
-        nested = any((*key_path, child) in notes for child in value) if isinstance(value, Mapping) else False
-        if isinstance(value, Mapping) and value and (depth == 0 or nested or len(flat) > _WIDTH):
-            yield f"{start}{note}"
-            yield from _mapping(value, key_path, notes, depth + 1)
-        elif isinstance(value, list) and len(flat) > _WIDTH:
-            yield f"{start}{note}"
-            yield from (f"{'  ' * depth}  - {_flow(item)}" for item in value)
-        else:
-            yield f"{flat}{note}"
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(key)}: {_flow(child)}" for key, child in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value)
-    return value if plain else flow_yaml(value)
-
-
-def _line(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)
-
+from hpc_launch.site_tools.learning.host_facts import HostGpu, LoginNode
 
 SOURCE = "learned"
 """Source of the facts in a learned profile."""
@@ -149,6 +99,30 @@ def put_identity(result: ProfileDraft, title: str, source: str, context: LearnCo
         result.put(value, key)
 
 
+def put_node_class(result: ProfileDraft, name: str, hardware: Hardware, notes: Mapping[str, str]) -> None:
+    """Set what the hardware of a class of nodes is. `notes`: the source of each key."""
+    values = {
+        "cpus": hardware.cpus,
+        "threads_per_core": hardware.threads_per_core if hardware.threads_per_core > 1 else None,
+        "memory": f"{hardware.memory}M" if hardware.memory else None,
+        "arch": hardware.arch if hardware.arch in {"x86_64", "aarch64"} else None,
+        "gpus": hardware.gpus or None,
+        "gpu_type": hardware.gpu_type,
+    }
+    for key, value in values.items():
+        if value is not None:
+            result.put(value, "node_classes", name, key, note=notes.get(key))
+
+
+def put_gpus(result: ProfileDraft, gpus: Sequence[HostGpu], name: str, note: str) -> None:
+    """Set memory and vendor of the GPUs of a class of nodes."""
+    if memory := min(gpu.memory for gpu in gpus):
+        result.put(f"{memory}M", "node_classes", name, "gpu_memory", note=note)
+    vendors = {gpu.vendor for gpu in gpus}
+    if len(vendors) == 1:
+        result.put(vendors.pop(), "node_classes", name, "gpu_vendor", note=note)
+
+
 def _identity(result: ProfileDraft, survey: Survey, context: LearnContext) -> None:
     put_identity(result, f"The Slurm cluster {survey.name}", SOURCE, context)
     result.notes["status",] = "`verified` once `sites learn --smoke` has run jobs"
@@ -201,27 +175,19 @@ def _hardware_and_queues(result: ProfileDraft, survey: Survey, context: LearnCon
 
 
 def _node_class(result: ProfileDraft, name: str, hardware: Hardware, survey: Survey, *, typed: bool) -> None:
-    path = ("node_classes", name)
-    result.put(hardware.cpus, *path, "cpus", note="scontrol show node: CPUs available to jobs")
-    if hardware.threads_per_core > 1:
-        result.put(hardware.threads_per_core, *path, "threads_per_core")
-    if hardware.memory:
-        note = "RealMemory of the smallest node, without what Slurm reserves"
-        result.put(f"{hardware.memory}M", *path, "memory", note=note)
-    if hardware.arch in {"x86_64", "aarch64"}:
-        result.put(hardware.arch, *path, "arch")
-    if not hardware.gpus:
-        return
-    result.put(hardware.gpus, *path, "gpus", note="Gres")
-    if hardware.gpu_type:
-        result.put(hardware.gpu_type, *path, "gpu_type")
-    if (gpu_vendor := vendor(hardware.gpu_type)) is not None:
-        result.put(gpu_vendor, *path, "gpu_vendor", note="by the GPU type's name")
-    select = survey.settings.get("SelectType", "")
-    dialect = "gpus-per-node" if select.endswith("cons_tres") else "gres"
-    if typed:
-        dialect += "-type"
-    result.put(dialect, *path, "gpu_request", note=f"SelectType={select}")
+    notes = {
+        "cpus": "scontrol show node: CPUs available to jobs",
+        "memory": "RealMemory of the smallest node, without what Slurm reserves",
+        "gpus": "Gres",
+    }
+    put_node_class(result, name, hardware, notes)
+    if hardware.gpus:
+        path = ("node_classes", name)
+        if (gpu_vendor := vendor(hardware.gpu_type)) is not None:
+            result.put(gpu_vendor, *path, "gpu_vendor", note="by the GPU type's name")
+        select = survey.settings.get("SelectType", "")
+        dialect = "gpus-per-node" if select.endswith("cons_tres") else "gres"
+        result.put(f"{dialect}-type" if typed else dialect, *path, "gpu_request", note=f"SelectType={select}")
 
 
 def _queue(result: ProfileDraft, learned: LearnedQueue) -> None:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -163,6 +163,8 @@ class HostFacts(Struct, frozen=True, kw_only=True):
     arch: Text | None = None
     gpus: Annotated[tuple[HostGpu, ...], Meta(max_length=64)] = ()
     interfaces: Annotated[tuple[HostInterface, ...], Meta(max_length=64)] = ()
+    fabric: Literal["slingshot", "infiniband", "omni-path", "roce", "efa", "ethernet"] | None = None
+    """Family of the fast network, by the adapters."""
     python: PythonVersions | None = None
     launcher_python: PythonVersions | None = None
     """The interpreter that runs hpc-launch here, at the same path there."""
@@ -204,6 +206,37 @@ def common_network(hosts: dict[str, HostFacts]) -> dict[str, HostInterface]:
 
 
 NONE = "none"
+
+
+class InternetMeasurement(Struct, frozen=True, kw_only=True):
+    """Access to the internet from the node."""
+
+    compute: str | None = None
+    proxy: str | None = None
+    needs_password: bool = False
+    """The proxy's address has a password, and is therefore not recorded."""
+
+
+class CollectiveMeasurement(Struct, frozen=True, kw_only=True):
+    """What the nodes measured together."""
+
+    connected: bool = False
+    interface: str | None = None
+    """The interface between them."""
+    by: str | None = None
+    """How the first node was reached: `name` or `address`."""
+    folders: dict[str, bool] | None = None
+    """Whether each folder is visible."""
+    all_reduce: float | None = None
+    """Bus bandwidth that PyTorch reached, in GB/s."""
+
+
+class SmokeRecord(HostFacts, frozen=True, kw_only=True):
+    """What a node of a probe job has and measured (agent/smoke.py)."""
+
+    allocated_gpus: str | None = None
+    internet: InternetMeasurement | None = None
+    together: CollectiveMeasurement = CollectiveMeasurement()
 
 
 class HostDifference(Struct, frozen=True):
