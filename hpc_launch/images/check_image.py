@@ -27,7 +27,9 @@ from hpc_launch.images.compatibility import (
 from hpc_launch.images.image_record import read_record
 from hpc_launch.images.probe import probe_as_job
 from hpc_launch.job.shell_text import plain
+from hpc_launch.plan.container_plan import FILES, is_file
 from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
+from hpc_launch.sites.queues import Fabric
 
 MAX_FILES = 300
 """Maximum number of files beside the script that are followed."""
@@ -50,14 +52,9 @@ def top_imports(script: Path) -> set[str]:
             if path == script:
                 raise
             continue
-        for name in _names(tree.body, path, folder):
+        for name in _names(tree.body):
             first = name.partition(".")[0]
-            own = [
-                folder.joinpath(*name.split(".")).with_suffix(".py"),
-                folder / first / "__init__.py",
-                folder / f"{first}.py",
-            ]
-            own = [file for file in own if os.path.isfile(file)]
+            own = [file for file in (folder / first / "__init__.py", folder / f"{first}.py") if os.path.isfile(file)]
             if not own and not os.path.isdir(folder / first):
                 modules.add(first)
             files += [file for file in own if file not in visited]
@@ -65,41 +62,21 @@ def top_imports(script: Path) -> set[str]:
     return modules
 
 
-def _names(body: list[ast.stmt], path: Path, folder: Path) -> Iterator[str]:
+def _names(body: list[ast.stmt]) -> Iterator[str]:
     for node in body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.level == 0 and node.module is not None:
-                yield node.module
-            elif node.level:
-                yield from _relative(node, path, folder)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            yield node.module
         elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test):
-            yield from _names(node.body, path, folder)
-            yield from _names(node.orelse, path, folder)
+            yield from _names([*node.body, *node.orelse])
         elif isinstance(node, ast.With | ast.ClassDef):
-            yield from _names(node.body, path, folder)
+            yield from _names(node.body)
 
 
-def _relative(node: ast.ImportFrom, path: Path, folder: Path) -> Iterator[str]:
-    """Resolve `from . import x` and `from .x import y` of a package beside the script."""
-    base = path.parent
-    for _ in range(node.level - 1):
-        base = base.parent
-    if not base.is_relative_to(folder) or base == folder:
-        return
-    package = ".".join(base.relative_to(folder).parts)
-    if node.module is not None:
-        yield f"{package}.{node.module}"
-    else:
-        yield from (f"{package}.{alias.name}" for alias in node.names)
-
-
-BY_SRUN = frozenset({"pyxis", "edf"})
 PROGRAMS = {"charliecloud": "ch-run"}
 """Programs whose name differs from the runtime's."""
 
-FILES = frozenset({"apptainer", "singularity", "charliecloud"})
 WRITABLE = ("/tmp", "/dev/shm")  # noqa: S108 - folders that programs in the image write to
 
 
@@ -117,9 +94,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
     vendor: str | None = None
     driver: str | None = None
     torch: str | None = None
-    fabric: str | None = None
-    plugin: str | None = None
-    net: str | None = None
+    fabric: Fabric = Fabric()
     libraries: tuple[str, ...] | None = None
     variables: tuple[Variable, ...] = ()
     inside: tuple[SiteStep, ...] = ()
@@ -129,7 +104,7 @@ def check(required: Requirements) -> Iterator[Check]:
     """Run the checks, ordered so that the first failure explains those after it."""
     container = required.container
     file = Path(container.image)
-    if container.runtime in FILES and "://" not in container.image:
+    if is_file(container.runtime, container.image):
         if not os.path.exists(file):
             yield Check("image", "fail", f"{file} not found", "build or pull it: see `hpc-launch containers --help`")
             return
@@ -143,7 +118,7 @@ def check(required: Requirements) -> Iterator[Check]:
         if architecture_.level == "fail":
             return
     yield from _check_binds(container)
-    if container.runtime in BY_SRUN:
+    if container.started_by_srun:
         hint = "test it in a short job: `nodes: 1`, `command: python3 -c 'import torch'`"
         yield Check("inside", "skip", f"not checked: only srun starts images with {container.runtime}", hint)
         return
@@ -155,7 +130,7 @@ def check(required: Requirements) -> Iterator[Check]:
         hint = f"load the module of {program}, or check on a compute node"
         yield Check("inside", "skip", f"not checked: {program} not found on this machine", hint)
         return
-    groups = required_libraries(required.fabric, required.plugin, required.libraries)
+    groups = required_libraries(required.fabric.kind, required.fabric.plugin, required.libraries)
     try:
         names, unread = _imports(required)
         request: dict[str, object] = {
@@ -184,7 +159,7 @@ def check(required: Requirements) -> Iterator[Check]:
         answer["torch"], required.vendor, required.driver or _driver_here(required.vendor), compat=answer["compat"]
     )
     yield _check_imports(required, answer, names, unread)
-    yield check_fabric(required.fabric, groups, answer["libraries"], must=required.net is not None)
+    yield check_fabric(required.fabric.kind, groups, answer["libraries"], must=required.fabric.net is not None)
     yield from _check_writable(answer)
 
 

@@ -1,18 +1,16 @@
 """Compatibility of an image with the machine: PyTorch's build and the GPUs, the driver, NCCL, the network. Pure.
 
-The CPU architecture of an image, read from its header or metadata without starting or mounting it.
+The CPU architecture of a SIF file, read from its header.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -37,26 +35,11 @@ SIF_DATA_AT = 112
 as two digits and a zero, an id, and eight numbers, the last two of which are the offset and size of the data
 (github.com/apptainer/sif, pkg/sif/sif.go `header` and arch.go, e306d8b)."""
 
-OCI_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386"}
-"""OCI images use Go's names of architectures (image-spec, config.md, `architecture`)."""
-
-ELF_MACHINES = {3: "i386", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
-"""`e_machine` of an ELF header (elf(5), elf.h)."""
-
-PROGRAMS = ("bin/sh", "usr/bin/sh", "bin/bash", "usr/bin/env", "bin/busybox")
-"""Programs of an unpacked image whose ELF header gives the architecture."""
-
-BLOB_LIMIT = 4 << 20
-"""Maximum bytes read of a manifest or configuration; real ones have a few thousand."""
-
 
 def architecture(image: Path) -> str | None:
-    """The architecture, as in `uname -m`, of a SIF file, OCI layout or unpacked image; None if unknown.
-
-    Raises OSError if the image cannot be read.
-    """
+    """The architecture of a SIF file, as in `uname -m`; None if unknown. Raises OSError if it cannot be read."""
     if os.path.isdir(image):
-        return _of_layout(image) if os.path.isfile(image / "oci-layout") else _of_system(image)
+        return None
     with open_regular(image) as stream:
         head = stream.read(SIF_ARCH_AT + 2)
     if not is_sif(head):
@@ -79,52 +62,6 @@ def is_sif(head: bytes) -> bool:
     return head[SIF_MAGIC_AT : SIF_MAGIC_AT + len(SIF_MAGIC)] == SIF_MAGIC
 
 
-def _of_layout(folder: Path) -> str | None:
-    """The architecture from the index or the first manifest's configuration (image-spec, image-layout.md)."""
-    with suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):
-        entry = _json(folder / "index.json")["manifests"][0]
-        named = (entry.get("platform") or {}).get("architecture")
-        for _ in range(4):  # an index may refer to another one; real ones do so once
-            if named is not None:
-                break
-            inner = _json(_blob(folder, entry["digest"]))
-            if "manifests" in inner:
-                entry = inner["manifests"][0]
-                named = (entry.get("platform") or {}).get("architecture")
-            else:
-                named = _json(_blob(folder, inner["config"]["digest"]))["architecture"]
-        return OCI_ARCHITECTURES.get(named, str(named)) if named is not None else None
-    return None
-
-
-def _blob(folder: Path, digest: str) -> Path:
-    kind, _, number = digest.partition(":")
-    if not (kind.isalnum() and number.isalnum()):
-        raise ValueError(digest)
-    return folder / "blobs" / kind / number
-
-
-def _json(path: Path) -> Any:
-    with open_regular(path) as stream:
-        return json.loads(stream.read(BLOB_LIMIT))
-
-
-def _of_system(folder: Path) -> str | None:
-    for program in PROGRAMS:
-        path = Path(os.path.realpath(folder / program))
-        if not path.is_relative_to(os.path.realpath(folder)):
-            # An absolute link is relative to the image's root.
-            target = folder / program
-            path = folder / os.readlink(target).lstrip("/") if target.is_symlink() else path
-        with suppress(OSError, struct.error):
-            with open_regular(path) as stream:
-                head = stream.read(20)
-            if head[:4] == b"\x7fELF":
-                order = ">" if head[5] == 2 else "<"
-                return ELF_MACHINES.get(struct.unpack_from(f"{order}H", head, 18)[0])
-    return None
-
-
 Level = Literal["ok", "warn", "fail", "skip"]
 
 
@@ -143,11 +80,6 @@ class Check(Struct, frozen=True):
 CUDA_DRIVERS = (((13, 0), "580"), ((12, 0), "525"), ((11, 0), "450"), ((10, 2), "440.33"), ((10, 1), "418.39"))
 """The oldest Linux driver by CUDA release; since 11, one per major release ("minor version compatibility",
 docs.nvidia.com/deploy/cuda-compatibility, tables 1 and 2)."""
-
-ROCM_RELEASES = ("5.2 5.3 5.4 5.5 5.6 5.7 6.0 6.1 6.2 6.3 6.4").split()
-ROCM_REACH = 2
-"""AMD tests a kernel driver with the ROCm releases up to two before and after (rocm.docs.amd.com, install-on-linux,
-user-kernel-space-compat-matrix). Releases after 6.4 number drivers separately and are not checked."""
 
 NETWORK_LIBRARIES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "slingshot": (("libnccl-net", "librccl-net"), ("libfabric.so.1",)),
@@ -208,11 +140,10 @@ def check_driver(torch: Mapping[str, str | None], vendor: str | None, driver: st
     if driver is None:
         hint = "set it in the profile: `node_classes: {NAME: {versions: {driver: '580.65'}}}`"
         return Check("driver", "skip", "the nodes' driver is unknown, and this machine has none", hint)
-    if vendor == "amd":
-        return _check_amd(hip or "", driver)
-    minimum = minimum_driver(cuda or "")
+    minimum = minimum_driver(cuda or "") if vendor == "nvidia" else None
     if minimum is None:
-        return Check("driver", "skip", f"the minimum driver for CUDA {cuda} is unknown")
+        known = f"CUDA {cuda}" if cuda else f"ROCm {hip}"
+        return Check("driver", "skip", f"the minimum driver for {known} is unknown")
     if version_of(driver) >= version_of(minimum):
         return Check("driver", "ok", f"driver {driver}; CUDA {cuda} needs {minimum} or newer")
     message = f"driver {driver} is too old for CUDA {cuda}, which needs {minimum} or newer"
@@ -220,17 +151,6 @@ def check_driver(torch: Mapping[str, str | None], vendor: str | None, driver: st
         hint = "test it on one node: the image has CUDA's compatibility libraries, which work on data center GPUs"
         return Check("driver", "warn", message, hint)
     return Check("driver", "fail", message, "use an image with an older CUDA")
-
-
-def _check_amd(hip: str, driver: str) -> Check:
-    image, nodes = (".".join(map(str, version_of(text)[:2])) for text in (hip, driver))
-    if image not in ROCM_RELEASES or nodes not in ROCM_RELEASES:
-        return Check("driver", "skip", f"compatibility of ROCm {image} with the driver of {nodes} is unknown")
-    apart = abs(ROCM_RELEASES.index(image) - ROCM_RELEASES.index(nodes))
-    if apart <= ROCM_REACH:
-        return Check("driver", "ok", f"ROCm {image} with the driver of ROCm {nodes}")
-    message = f"ROCm {image} and the driver of ROCm {nodes} are {apart} releases apart; AMD tests {ROCM_REACH}"
-    return Check("driver", "warn", message, "test it on one node first")
 
 
 def check_nccl(imported: Mapping[str, object] | None, vendor: str | None) -> Check:

@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -105,11 +104,6 @@ def draft_folder(image: Path) -> Iterator[DraftFolder]:
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     descriptor = _opened(path)
-    if descriptor is None:  # somebody else made it
-        path = Path(tempfile.mkdtemp(prefix=f".{image.name}.", suffix=f".{PART}", dir=image.parent))
-        descriptor = _opened(path)
-        if descriptor is None:
-            raise PermissionError(errno.EPERM, "another user can change the folder of the draft", str(path))
     folder = DraftFolder(path, Path(f"/proc/self/fd/{descriptor}"))
     try:
         _clear(folder)
@@ -121,17 +115,14 @@ def draft_folder(image: Path) -> Iterator[DraftFolder]:
             path.rmdir()
 
 
-def _opened(path: Path) -> int | None:
-    """The descriptor of a folder that only this user can use; None for any other."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
+def _opened(path: Path) -> int:
+    """The descriptor of a folder that only this user can use. Raises OSError for any other."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     status = os.fstat(descriptor)
     if status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077:
         return descriptor
     os.close(descriptor)
-    return None
+    raise PermissionError(errno.EPERM, "another user can change the folder of the draft", str(path))
 
 
 def _clear(folder: DraftFolder) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import re
 import shutil
 import subprocess
@@ -86,46 +85,6 @@ def _echo(line: str) -> None:
     from hpc_launch.job.shell_text import visible
 
     print(visible(line.rstrip()), file=sys.stderr, flush=True)
-
-
-def missing_to_build(tool: Tool) -> Iterator[str]:
-    """Describe what an unprivileged build lacks here, with a remedy each; the build may still succeed.
-
-    Apptainer builds as root of a user namespace, using /etc/subuid or mapping only the user to root (Apptainer User
-    Guide, fakeroot, "Summary of the modes"). SingularityCE needs /etc/subuid or proot.
-    """
-    if os.geteuid() == 0:
-        return
-    for path, bad, why in (
-        ("/proc/sys/user/max_user_namespaces", "0", "user namespaces are disabled (user.max_user_namespaces is 0)"),
-        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "only root may create user namespaces on this machine"),
-        (
-            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-            "1",
-            "AppArmor allows user namespaces only to programs that have a profile",
-        ),
-    ):
-        with suppress(OSError):
-            if Path(path).read_text(encoding="ascii").strip() == bad:
-                yield f"{why}; ask the site's support, or build elsewhere and copy the file"
-    mapped = _has_subuid()
-    if not mapped and tool.name != "apptainer":
-        yield "Singularity needs an entry for this user in /etc/subuid; ask the site's support, or use Apptainer"
-    if not mapped and shutil.which("fakeroot") is None:
-        yield (
-            "this user has no entry in /etc/subuid and there is no `fakeroot` command: recipe steps that change file "
-            "owners, such as apt-get for some packages, may fail"
-        )
-
-
-def _has_subuid() -> bool:
-    user = str(os.geteuid())
-    with suppress(KeyError):
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    with suppress(OSError):
-        lines = Path("/etc/subuid").read_text(encoding="utf-8", errors="replace").splitlines()
-        return any(line.split(":")[0] in (user, str(os.geteuid())) for line in lines)
-    return False
 
 
 MARK = "HPC-LAUNCH-PROBE "

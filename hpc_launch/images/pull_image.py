@@ -25,7 +25,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.installed import shipped
 from hpc_launch.images.compatibility import SIF_ARCH_AT, architecture, cut_short, is_sif
 from hpc_launch.images.image_record import DraftFolder, ImageRecord, digest_of, draft_folder, now, put, read_record
-from hpc_launch.images.probe import Tool, find_tool, missing_to_build, run, versions_in
+from hpc_launch.images.probe import Tool, find_tool, run, versions_in
 
 ENDING = ".def"
 
@@ -56,9 +56,8 @@ def find_recipe(name: str) -> Path:
 def build(recipe: Path, image: Path, tool: Tool, arguments: Sequence[str], say: Callable[[str], None]) -> ImageRecord:
     """Build beside the destination, then move the image there with its record. `arguments`: `KEY=VALUE` build args.
 
-    Raises UserError with the output and what is missing here if the build fails; OSError.
+    Raises UserError with the output if the build fails; OSError.
     """
-    lacking = list(missing_to_build(tool))
     command = [tool.path, "build", "--force"]
     # Apptainer uses fakeroot by default for an unprivileged user; SingularityCE needs the option.
     command += ["--fakeroot"] if os.geteuid() != 0 and tool.name != "apptainer" else []
@@ -69,7 +68,10 @@ def build(recipe: Path, image: Path, tool: Tool, arguments: Sequence[str], say: 
         try:
             run([*command, str(folder.path / image.name), str(recipe)])
         except UserError as error:
-            raise UserError(str(error), "; ".join(lacking) or error.hint) from error
+            hint = (
+                "unprivileged builds need user namespaces, or an entry in /etc/subuid: see Apptainer's guide, Fakeroot"
+            )
+            raise UserError(str(error), hint if os.geteuid() else error.hint) from error
         record = ImageRecord(
             digest=digest_of(draft),
             size=draft.stat().st_size,

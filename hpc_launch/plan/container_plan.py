@@ -36,6 +36,11 @@ STEPS = frozenset({"pyxis", "edf"})
 """Runtimes that are options of srun."""
 
 
+def is_file(runtime: str, image: str) -> bool:
+    """Whether the image is a file or folder that exists before the job starts."""
+    return runtime in FILES and "://" not in image
+
+
 def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Sequence[Variable]) -> ContainerPlan | None:
     """The container plan; None if the job names no image, or with a finding if it cannot be run."""
     asked, site = filler.resolved.job.container, filler.resolved.site

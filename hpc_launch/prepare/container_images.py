@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from hpc_launch.base.errors import Refused, UsageError, UserError
 from hpc_launch.base.files import create_once
@@ -37,10 +37,11 @@ from hpc_launch.runs.node_health_store import owner
 from hpc_launch.runs.records.run_info import ProcessRecord, certainly_gone, process_fields, this_process
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.queues import Fabric
 from hpc_launch.sites.read_profile import load_site_profile
 
-LONGEST_WAIT_S = 3600.0
-"""How long the lock of another user is waited for: they can keep it for ever."""
+LONGEST_WAIT_S = 4 * 3600.0
+"""How long a lock is waited for: another user can keep it for ever."""
 
 TOUCH_INTERVAL_S = 10.0
 """Time between two updates of the lock file by its holder."""
@@ -92,8 +93,8 @@ def _acquire(
 ) -> None:
     own = _Lock(token=token, **process_fields(this_process()))
     last_version: tuple[str | None, int] | None = None
-    changed_at = reported_at = 0.0
-    began = time.monotonic()
+    changed_at = began = time.monotonic()
+    reported_at: float | None = None
     while True:
         try:
             if create_record(lock, own):
@@ -101,28 +102,21 @@ def _acquire(
         except OSError as error:
             message = f"cannot write to {lock.parent}: {error.strerror}"
             raise UserError(message, "name another file with -o") from error
-        holder, now = _token(lock), time.monotonic()
-        try:
-            status = lock.lstat()
-            version = (holder, status.st_mtime_ns)
-        except OSError:
-            time.sleep(poll)
-            continue  # just released
-        if version != last_version:
-            last_version, changed_at = version, now
-        foreign = status.st_uid != os.getuid()
-        record = read_record(lock, _Lock)
-        process = record.process if record is not None else None
-        # A lock that nobody can read is stale after the same time.
-        stale = now - changed_at > stale_after or (process is not None and certainly_gone(process))
-        if (foreign or stale) and now - began > longest:
+        record, now = read_record(lock, _Lock), time.monotonic()
+        holder, process = _token(lock), record.process if record is not None else None
+        with suppress(OSError):
+            version = (holder, lock.lstat().st_mtime_ns)
+            changed_at = changed_at if version == last_version else now
+            last_version = version
+        if now - began > longest:
             message = f"{owner(lock)} has kept {lock} for {longest / 60:.0f} minutes"
             raise UserError(message, f"have {lock}* removed, or name another image with -o")
+        # A lock that nobody can read is stale after the same time.
+        stale = now - changed_at > stale_after or (process is not None and certainly_gone(process))
         if stale and _take_over(lock, holder, report):
             continue
-        if now - reported_at > 60 or not reported_at:
-            whose = f" of {owner(lock)}" if foreign else ""
-            report(f"waiting: {process or 'another process'}{whose} is writing {image}")
+        if reported_at is None or now - reported_at > 60:
+            report(f"waiting: {process or 'another process'} is writing {image}")
             reported_at = now
         time.sleep(poll)
 
@@ -248,9 +242,7 @@ def check_job_image(job_file: Path, site: str | None, sets: Sequence[str]) -> li
         vendor=_vendor(plan.gpus_per_node, size.node_class.gpu_vendor),
         driver=condition_facts(filler, size).versions.get("driver"),
         torch=job.environment.torch or (declared.torch if declared else None),
-        fabric=fabric.kind if plan.nodes > 1 else None,
-        plugin=fabric.plugin,
-        net=fabric.net,
+        fabric=fabric if plan.nodes > 1 else replace(fabric, kind=None),
         libraries=tuple(settings.libraries) if settings.libraries is not None else None,
         variables=plan.variables,
         inside=plan.around.inside,
@@ -279,9 +271,7 @@ def check_image_file(name: str, site: SiteProfile | None) -> list[Check]:
                 vendor=_vendor(node.gpus, node.gpu_vendor) if node else None,
                 driver=({**site.versions, **node.versions} if site and node else {}).get("driver"),
                 torch=image_of_site.torch if image_of_site else None,
-                fabric=site.fabric.kind if site else None,
-                plugin=site.fabric.plugin if site else None,
-                net=site.fabric.net if site else None,
+                fabric=site.fabric if site else Fabric(),
                 libraries=tuple(libraries) if libraries is not None else None,
             )
         )

@@ -10,8 +10,3 @@ def sif(arch: bytes = b"02", size: int = 4096, *, fill: bytes = b"squashfs") -> 
     head = b"#!/usr/bin/env run-singularity\n\0" + b"SIF_MAGIC\0" + b"01\0" + arch + b"\0"
     head += bytes(112 - len(head)) + struct.pack("<qq", 128, size - 128)
     return (head + fill * (size // len(fill) + 1))[:size]
-
-
-def elf(machine: int) -> bytes:
-    """The first bytes of a program for a processor (elf(5))."""
-    return b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 2, machine) + bytes(40)

@@ -12,7 +12,7 @@ import pytest
 
 from hpc_launch.images.compatibility import architecture
 from hpc_launch.prepare.prepare import validate_job
-from tests.images.samples import elf, sif
+from tests.images.samples import sif
 
 SITE = """
 name: here
@@ -34,33 +34,6 @@ def test_what_is_no_image_says_nothing(tmp_path: Path) -> None:
     image = tmp_path / "image.sif"
     image.write_bytes(b"<html>")
     assert architecture(image) is None
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_an_oci_layout_says_it_in_its_configuration(tmp_path: Path, nested: bool) -> None:
-    blobs = tmp_path / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-    (tmp_path / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    (blobs / "c1").write_text(json.dumps({"architecture": "arm64", "os": "linux"}))
-    (blobs / "d1").write_text(json.dumps({"config": {"digest": "sha256:c1"}, "layers": []}))
-    (blobs / "e1").write_text(json.dumps({"manifests": [{"digest": "sha256:d1"}]}))
-    first = "sha256:e1" if nested else "sha256:d1"
-    (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": first}]}))
-    assert architecture(tmp_path) == "aarch64"
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"manifests": []}', '{"manifests": [{"digest": "sha256:../../x"}]}'])
-def test_a_broken_layout_says_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / "oci-layout").write_text("{}")
-    (tmp_path / "index.json").write_text(text)
-    assert architecture(tmp_path) is None
-
-
-def test_an_unpacked_system_says_it_by_its_shell(tmp_path: Path) -> None:
-    (tmp_path / "usr" / "bin").mkdir(parents=True)
-    (tmp_path / "bin").symlink_to("/usr/bin")  # as images have it: a place inside the image, not here
-    (tmp_path / "usr" / "bin" / "sh").write_bytes(elf(183))
-    assert architecture(tmp_path) == "aarch64"
 
 
 def findings(tmp_path: Path, container: str, site: str = SITE) -> list[str]:

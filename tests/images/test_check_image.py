@@ -64,9 +64,7 @@ def test_each_cuda_has_its_oldest_driver(cuda: str, driver: str | None) -> None:
         (CUDA, "nvidia", "570.86.15", True, "warn"),
         (CUDA, "nvidia", None, False, "skip"),
         (CPU, None, "570.86.15", False, "skip"),
-        (ROCM, "amd", "6.4.1", False, "ok"),
-        (ROCM, "amd", "5.4", False, "warn"),
-        (ROCM, "amd", "30.10", False, "skip"),
+        (ROCM, "amd", "6.4.1", False, "skip"),
     ],
 )
 def test_the_driver_has_to_be_new_enough(
@@ -122,11 +120,9 @@ def test_imports_are_those_without_which_the_script_does_not_begin(tmp_path: Pat
     )
     (tmp_path / "engines.py").write_text("import deepspeed\nimport train\n")  # a circle is no trouble
     (tmp_path / "pack").mkdir()
-    (tmp_path / "pack" / "__init__.py").write_text("import einops\n")
-    (tmp_path / "pack" / "part.py").write_text("from . import other\n")
-    (tmp_path / "pack" / "other.py").write_text("import sklearn\n")
+    (tmp_path / "pack" / "__init__.py").write_text("import einops\nfrom . import part\n")
     wanted = top_imports(tmp_path / "train.py")
-    assert wanted == {"__future__", "os", "torch", "typing", "yaml", "deepspeed", "einops", "sklearn"}
+    assert wanted == {"__future__", "os", "torch", "typing", "yaml", "deepspeed", "einops"}
 
 
 def test_a_script_that_is_no_python_is_an_error(tmp_path: Path) -> None:

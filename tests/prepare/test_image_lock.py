@@ -86,7 +86,7 @@ def test_the_lock_of_another_user_is_not_waited_for_for_ever(tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"nobody has kept .*/\.x\.sif\.lock") as refused:  # noqa: SIM117
         with lock_image(tmp_path / "x.sif", said.append, poll=0.05, stale_after=60.0, longest=0.2):
             pass
-    assert said == [f"waiting: process 1 on elsewhere of nobody is writing {tmp_path / 'x.sif'}"]
+    assert said == [f"waiting: process 1 on elsewhere is writing {tmp_path / 'x.sif'}"]
     assert "another image with -o" in (refused.value.hint or "")
 
 
