@@ -27,7 +27,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import scheduler_for
-from hpc_launch.view.live_view import LOG_LINES, _one
+from hpc_launch.view.live_view import LOG_LINES, run_lines
 from hpc_launch.view.run_details import last_lines, summary
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -55,8 +55,8 @@ def main() -> None:
         console.print(f"{answer['run']}  job {answer['job_id']}")
         tracker = RunTracker([run], lambda _: scheduler_for("local"))
         middle = _poll(tracker, run, until=lambda status: (status.progress.step or 0) >= 120)
-        for line in _one(middle, last_lines(middle, LOG_LINES), WIDTH, 30):
-            console.print(line)
+        for line in run_lines(middle, last_lines(middle, LOG_LINES), 30, colour=True):
+            console.print(Text.from_ansi(line))
         console.print()
         console.print(Text("# … after the end, instead of the lines above:", "dim"))
         end = _poll(tracker, run, until=lambda status: status.final)

@@ -35,7 +35,7 @@ from hpc_launch.job.yaml_source import read_document
 from hpc_launch.performance.time_account import CATEGORIES, time_account
 from hpc_launch.prepare.attempts import find_secrets
 from hpc_launch.prepare.prepare import prepare_job, validate_job
-from hpc_launch.runs.evidence.collect_evidence import rulebook
+from hpc_launch.runs.collect_evidence import rulebook
 from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.runs.submitting.run_store import refusing
 from hpc_launch.schedulers.ssh.ssh_command import on_host
@@ -48,7 +48,7 @@ from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detect_profile import detect as detect_site_of
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.view.time_text import time_json
+from hpc_launch.view.state_text import time_json
 from tests.forked import hpc_launch_text
 from tests.view.samples import status
 

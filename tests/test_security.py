@@ -42,7 +42,7 @@ from hpc_launch.prepare import attempts
 from hpc_launch.prepare.attempts import attempt_options, first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import left_alone
-from hpc_launch.runs.evidence.collect_evidence import rulebook
+from hpc_launch.runs.collect_evidence import rulebook
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore

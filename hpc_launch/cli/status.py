@@ -69,7 +69,7 @@ def status_command(run: str | None, as_json: bool) -> None:
 
     account = run_times(status, time.time()).account
     if as_json:
-        from hpc_launch.view.time_text import time_json
+        from hpc_launch.view.state_text import time_json
 
         echo_json({**status.as_json(), **time_json(account)})
         return
@@ -146,7 +146,7 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
         click.echo("no run is in this state" if index.count() else nothing, err=True)
         return
     if goodput:
-        from hpc_launch.view.time_text import show_goodput
+        from hpc_launch.view.run_table import show_goodput
 
         show_goodput(shown, _accounts(shown))
     else:
@@ -176,7 +176,7 @@ def _as_json(statuses: Iterable[RunStatus], *, goodput: bool) -> Iterator[dict[s
     for status in statuses:
         shown = status.as_json(attempts=False)
         if goodput:
-            from hpc_launch.view.time_text import time_json
+            from hpc_launch.view.state_text import time_json
 
             shown |= time_json(*_accounts([status]))
         yield shown

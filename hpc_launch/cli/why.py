@@ -53,8 +53,8 @@ def why_command(
     hpc-launch why --log node0.err node1.err
     """
     from hpc_launch.view.diagnosis_text import diagnosis_json, diagnosis_lines
+    from hpc_launch.view.state_text import interval_json, time_json, why_lines
     from hpc_launch.view.terminal import wants_colour, write_lines
-    from hpc_launch.view.time_text import interval_json, time_json, why_lines
 
     found, report, times = None, None, {}
     if logs:
@@ -121,7 +121,7 @@ def report_command(run: str, output: Path | None) -> None:
     from hpc_launch.runs.find_run import find_run
     from hpc_launch.runs.run_index import user_index
     from hpc_launch.service.poll import poll_runs
-    from hpc_launch.view.time_text import interval_text
+    from hpc_launch.view.state_text import interval_text
 
     index = user_index(os.environ)
     (status,) = poll_runs([find_run(run, index)], index, TERMINAL)

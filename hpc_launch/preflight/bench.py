@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from hpc_launch.base.installed import AGENT
 from hpc_launch.preflight.short_run import Context, Level, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.prepare.prepare import PreparedJob
-from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
+from hpc_launch.runs.collect_evidence import diagnose_attempt
 from hpc_launch.runs.records.node_records import BenchRecord, previous_bench, read_bench, store_bench
 
 CHANGE = 0.10

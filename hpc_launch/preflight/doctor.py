@@ -20,7 +20,7 @@ from hpc_launch.preflight.short_run import Context, Level, ended, follow_short_r
 from hpc_launch.preflight.software import software_levels
 from hpc_launch.prepare.attempts import start_estimate
 from hpc_launch.prepare.prepare import PreparedJob
-from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
+from hpc_launch.runs.collect_evidence import diagnose_attempt
 from hpc_launch.runs.records.node_records import NodeCheckRecord, read_node_check
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.schedulers.scheduler import Scheduler

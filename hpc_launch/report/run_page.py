@@ -29,8 +29,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import duration, hosts, number, share
-from hpc_launch.view.state_text import elapsed, progress_parts
-from hpc_launch.view.time_text import phases_text
+from hpc_launch.view.state_text import elapsed, phases_text, progress_parts
 
 POINTS = 160
 """Places of the log of each attempt that are read for the curves."""

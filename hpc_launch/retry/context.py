@@ -19,8 +19,7 @@ from hpc_launch.runs.records.plan_record import newest_plan
 from hpc_launch.runs.records.run_info import read_info, why_not_own
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict
 from hpc_launch.runs.status.attempt_view import AttemptView
-from hpc_launch.runs.status.run_state import finished
-from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import RunStatus, finished
 from hpc_launch.runs.status.tracker import RunTracker, script_ended
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.schedulers.slurm.pending_reasons import advice, failed_to_start

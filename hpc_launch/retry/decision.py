@@ -30,9 +30,8 @@ from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore, quotes
-from hpc_launch.runs.records.journal import Journal
 from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan, plan_of
-from hpc_launch.runs.records.run_info import read_info, refuse_foreign
+from hpc_launch.runs.records.run_info import Journal, read_info, refuse_foreign
 from hpc_launch.runs.records.verdict_record import VerdictRecord, verdict_record
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import JobRecord
@@ -276,6 +275,6 @@ def _change_facts(context: RetryContext, diagnosis: Diagnosis) -> ChangeFacts:
 
 
 def _gather(attempt: AttemptFolder, rules: Rulebook, record: JobRecord | None) -> Evidence:
-    from hpc_launch.runs.evidence.collect_evidence import gather
+    from hpc_launch.runs.collect_evidence import gather
 
     return gather(attempt, rules, record)

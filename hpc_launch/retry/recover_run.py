@@ -40,7 +40,7 @@ from hpc_launch.retry.notifications import note_stop
 from hpc_launch.retry.same_job import continue_here, may_decide
 from hpc_launch.retry.take_over import leave_to_successor, take_over, withdraw_successor
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.journal import Journal
+from hpc_launch.runs.records.run_info import Journal
 from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitted
 from hpc_launch.runs.records.verdict_record import keep_verdict
 from hpc_launch.runs.run_index import Index
@@ -253,6 +253,6 @@ def _withdraw(context: RetryContext, rules: Rulebook | None) -> DriverOutcome:
 
 
 def _rulebook() -> Rulebook:
-    from hpc_launch.runs.evidence.collect_evidence import rulebook
+    from hpc_launch.runs.collect_evidence import rulebook
 
     return rulebook()

@@ -12,7 +12,7 @@
     ├── code/  code.json            the training's code at submission, used by all attempts
     ├── elsewhere.json             only where another host has the run: its name (schedulers/ssh/on_first_host.py)
     ├── notify/EVENT.json           what `notify:` tells, and who told it (agent/notify_event.py)
-    ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)
+    ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/run_info.py)
     └── attempts/NNN/               creating the folder claims the number
         ├── script.sh  plan.json    the submitted script and the launch plan behind it (records/plan_record.py)
         ├── intent.json             written before sbatch: token, job name, options (records/submission.py)

@@ -19,7 +19,7 @@ from hpc_launch.performance.measured_pace import CheckpointInterval, interval_of
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.slow_training import Remark, attempt_remarks
 from hpc_launch.performance.time_account import TimeAccount
-from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt, diagnose_files, rulebook
+from hpc_launch.runs.collect_evidence import diagnose_attempt, diagnose_files, rulebook
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.verdict_record import read_verdict

@@ -8,12 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+import click
 
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.view import run_table
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts
-from hpc_launch.view.run_details import last_lines
+from hpc_launch.view.run_details import bar, last_lines
+from hpc_launch.view.run_table import table_lines
 from hpc_launch.view.state_text import (
     elapsed,
     fraction,
@@ -25,7 +27,10 @@ from hpc_launch.view.state_text import (
     startup_text,
     waiting_parts,
 )
-from hpc_launch.view.terminal import STATE_COLOURS, is_terminal, tolerant, wants_colour
+from hpc_launch.view.terminal import is_terminal, painted, tolerant, wants_colour
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 HEARTBEAT_S = 4.0
 """Seconds without output before a heartbeat line; with the polling interval it stays below 5 s."""
@@ -107,17 +112,12 @@ def _key(status: RunStatus) -> tuple[object, ...]:
     return status.state, status.job_id, len(status.attempts), reason, status.warnings, phase
 
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
 REFRESHES = 4
 """Maximum number of redraws per second."""
 
 LOG_LINES = 8
 """Number of log lines shown below a single run."""
 
-BAR = 40
 _NOTE = "Ctrl-C stops watching; {jobs} running"
 
 
@@ -149,8 +149,8 @@ class LiveFollower:
         self._many = many
         self._seen: dict[str, tuple[float, RunStatus]] = {}
         self._log: list[str] = []
+        self._colour = wants_colour(stream)
         self._console = Console(file=tolerant(stream), highlight=False, markup=False, emoji=False)
-        self._console.no_color = not wants_colour(stream)
         # rich draws in its own thread, so ages keep counting while the scheduler does not answer.
         self._live = Live(
             console=self._console,
@@ -171,75 +171,54 @@ class LiveFollower:
     def close(self) -> None:
         self._live.stop()
 
-    def _draw(self) -> RenderableType:
-        from rich.console import Group
+    def _draw(self) -> Text:
+        from rich.text import Text
 
         statuses = [_aged(status, time.monotonic() - seen) for seen, status in list(self._seen.values())]
-        if not statuses:
-            return _line("reading the runs …")
         height = self._console.height - 1
-        if self._many:
-            return Group(*self._table(statuses, height))
-        return Group(*_one(statuses[0], self._log, self._console.width, height))
+        if not statuses:
+            lines = ["reading the runs …"]
+        elif self._many:
+            lines = self._table(statuses, height)
+        else:
+            lines = run_lines(statuses[0], self._log, height, colour=self._colour)
+        # Lines are never wrapped, so that the height stays as calculated.
+        return Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
-    def _table(self, statuses: list[RunStatus], height: int) -> list[RenderableType]:
+    def _table(self, statuses: list[RunStatus], height: int) -> list[str]:
         # Active runs first, so that they stay visible.
         ordered = sorted(statuses, key=lambda status: status.final)
         shown = ordered[: max(1, height - 3)]
-        parts: list[RenderableType] = [run_table.rich_table(run_table.rows(shown), self._console.width)]
-        if len(shown) < len(ordered):
-            parts.append(_line(f"and {len(ordered) - len(shown)} more"))
-        return [*parts, _line(_NOTE.format(jobs="the jobs keep"), "dim")]
+        more = [f"and {len(ordered) - len(shown)} more"] if len(shown) < len(ordered) else []
+        lines = table_lines(shown, width=self._console.width, colour=self._colour)
+        return [*lines, *more, _styled(_NOTE.format(jobs="the jobs keep"), self._colour, dim=True)]
 
 
-def _one(status: RunStatus, log: list[str], width: int, height: int) -> list[RenderableType]:
+def run_lines(status: RunStatus, log: list[str], height: int, *, colour: bool) -> list[str]:
     """One run and the end of its log, in at most `height` lines."""
-    from rich.text import Text
-
-    attempt = last_attempt(status)
-    spent = elapsed(attempt, time.time())
-    head = Text(no_wrap=True, overflow="ellipsis")
-    head.append(clean(status.run), "bold")
-    head.append("  ")
-    head.append(status.state, f"bold {STATE_COLOURS.get(status.state, '')}")
-    head.append(f" for {duration(spent)}" if spent is not None else "")
-    source = source_text(status)
-    head.append(f", {source}" if source else "")
-    lines: list[RenderableType] = [head]
+    attempt, now = last_attempt(status), time.time()
+    spent, source = elapsed(attempt, now), source_text(status)
+    head = f"{_styled(clean(status.run), colour, bold=True)}  {painted(status.state, status.state, colour=colour)}"
+    head += f" for {duration(spent)}" if spent is not None else ""
+    lines = [head + (f", {source}" if source else "")]
     where = [f"job {clean(status.job_id)}"] if status.job_id else []
     where += [f"on {hosts(attempt.nodes)}"] if attempt is not None and attempt.nodes else []
     where += [f"attempt {attempt.number}"] if attempt is not None and attempt.number > 1 else []
-    lines += [_line("  " + ", ".join(where))] if where else []
-    lines += [_line(f"  {reason_text(status)}", "yellow")] if status.reason else []
-    lines += [_line(f"  warning: {clean(warning)}", "yellow") for warning in status.warnings]
-    startup = startup_text(status, time.time())
-    lines += [_line(f"  {startup}")] if startup else []
-    waiting = waiting_parts(status, time.time())
-    lines += [_line("  " + ", ".join(waiting))] if waiting else []
-    words = progress_parts(status)
+    lines += [f"  {', '.join(where)}"] if where else []
+    reasons = [reason_text(status)] if status.reason else []
+    reasons += [f"warning: {clean(warning)}" for warning in status.warnings]
+    lines += [_styled(f"  {reason}", colour, fg="yellow") for reason in reasons]
     done = fraction(status.progress)
-    if done is not None:
-        lines.append(_bar(done, min(BAR, max(10, width - 10))))
-    lines += [_line("  " + ", ".join(words))] if words else []
-    left = max(0, height - len(lines) - 1)
-    lines += [_line(f"  | {line}", "dim") for line in log[len(log) - min(left, len(log)) :]]
-    return [*lines, _line(f"  {_NOTE.format(jobs='the job keeps')}", "dim")]
+    parts = [startup_text(status, now), ", ".join(waiting_parts(status, now))]
+    parts += [f"[{bar(done)}] {done:.0%}" if done is not None else "", ", ".join(progress_parts(status))]
+    lines += [f"  {part}" for part in parts if part]
+    left = min(max(0, height - len(lines) - 1), len(log))
+    lines += [_styled(f"  | {line}", colour, dim=True) for line in log[len(log) - left :]]
+    return [*lines, _styled(f"  {_NOTE.format(jobs='the job keeps')}", colour, dim=True)]
 
 
-def _bar(done: float, width: int) -> RenderableType:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 1))
-    grid.add_row("", ProgressBar(total=1.0, completed=done, width=width), f"{done:.0%}")
-    return grid
-
-
-def _line(text: str, style: str = "") -> Text:
-    """One line of the display, never wrapped, so that the height stays as calculated."""
-    from rich.text import Text
-
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+def _styled(text: str, colour: bool, **style: Any) -> str:
+    return click.style(text, **style) if colour else text
 
 
 def _aged(status: RunStatus, seconds: float) -> RunStatus:

@@ -16,7 +16,7 @@ from hpc_launch.plan.job_estimate import GIB, JobEstimate, JobTraining, UnknownT
 from hpc_launch.prepare.job_plan import JobPlan, ScaledPace
 from hpc_launch.view.format_values import clean, duration, number, share
 from hpc_launch.view.layout_table import link_lines, node_lines, stage_text
-from hpc_launch.view.time_text import interval_json, interval_text
+from hpc_launch.view.state_text import interval_json, interval_text
 
 _INDENT = 12
 _BAR = 30

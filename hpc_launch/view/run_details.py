@@ -30,10 +30,10 @@ from hpc_launch.view.state_text import (
     reason_text,
     source_text,
     startup_text,
+    time_line,
     waiting_parts,
 )
 from hpc_launch.view.terminal import painted, tolerant
-from hpc_launch.view.time_text import time_line
 
 if TYPE_CHECKING:
     from hpc_launch.performance.time_account import TimeAccount

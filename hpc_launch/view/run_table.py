@@ -1,101 +1,71 @@
-"""Runs as a table: with rich on a terminal, else as aligned plain text."""
+"""Runs as a table, and the table of where their time went."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
+from hpc_launch.performance.time_account import CATEGORIES, TimeAccount
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.view.format_values import ago, clean, display_width, duration, hosts, number, pad
+from hpc_launch.view.format_values import ago, aligned, clean, cut, display_width, duration, hosts, number, pad, share
 from hpc_launch.view.state_text import elapsed, last_attempt, reason_text, startup_text, step_text
-from hpc_launch.view.terminal import STATE_COLOURS, columns, is_terminal, wants_colour, write_lines
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from hpc_launch.view.terminal import columns, is_terminal, painted, wants_colour, write_lines
 
 HEADERS = ("RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "HOSTS", "WHY")
 
 _DROP_ORDER = ("SITE", "LOSS", "JOB", "HOSTS", "WHY", "STEP", "TIME")
-"""Order in which columns are dropped on a narrow terminal; name and state always stay."""
+"""Order in which columns are dropped on a narrow terminal; name and state always stay, and are never cut: names are
+copied by hand."""
 
 _ELASTIC = (HEADERS.index("HOSTS"), HEADERS.index("WHY"))
 _LEAST = 12
 """To what width the last columns may be cut."""
 
-_GAP = 2
+_GAP = "  "
 
 
-@dataclass(frozen=True)
-class Row:
-    """The display_width of a run, with escapes removed."""
+def table_lines(
+    statuses: Iterable[RunStatus], *, width: int | None = None, colour: bool = False, now: float | None = None
+) -> list[str]:
+    """The runs as lines with aligned columns, in the order given. Empty columns are left out.
 
-    state: str
-    texts: tuple[str, ...]
+    In `width` columns the least important ones are dropped too, and the last ones cut.
+    """
+    when, shown_runs = time.time() if now is None else now, list(statuses)
+    rows = [HEADERS, *(_texts(status, when) for status in shown_runs)]
+    widths = [max(display_width(row[at]) for row in rows) for at in range(len(HEADERS))]
+    shown = [at for at in range(len(HEADERS)) if at < 2 or any(row[at] for row in rows[1:])]
+    if width is not None:
+        shown, widths = _fitting(shown, widths, width)
+    lines = [[pad(cut(row[at], widths[at]), widths[at]) for at in shown] for row in rows]
+    for line, status in zip(lines[1:], shown_runs, strict=True):
+        line[1] = line[1].replace(status.state, painted(status.state, status.state, colour=colour))
+    return [_GAP.join(line).rstrip() for line in lines]
 
 
-def rows(statuses: Iterable[RunStatus], now: float | None = None) -> list[Row]:
-    """The rows of a table, in the order given."""
-    at = time.time() if now is None else now
-    return [Row(status.state, _texts(status, at)) for status in statuses]
+def _fitting(shown: list[int], full: list[int], width: int) -> tuple[list[int], list[int]]:
+    """The columns that fit, and the width of each."""
+    widths = [min(wide, _LEAST) if at in _ELASTIC else wide for at, wide in enumerate(full)]
 
+    def left() -> int:
+        return width - sum(widths[at] + len(_GAP) for at in shown) + len(_GAP)
 
-def fitting(table: Sequence[Row], width: int) -> list[int]:
-    """The columns that fit in `width`: empty columns are dropped, then the least important ones."""
-    shown = [at for at in range(len(HEADERS)) if at < 2 or any(row.texts[at] for row in table)]
-    needed = _least(table)
     for name in _DROP_ORDER:
-        if sum(needed[at] + _GAP for at in shown) - _GAP <= width:
+        if left() >= 0:
             break
         shown = [at for at in shown if HEADERS[at] != name]
-    return shown
-
-
-def plain_lines(table: Sequence[Row], shown: Sequence[int] | None = None) -> list[str]:
-    """The table as aligned text, without tabs, colour or truncation."""
-    chosen = fitting(table, 10**6) if shown is None else shown
-    widths = _widths(table)
-    texts = [HEADERS, *(row.texts for row in table)]
-    return [(" " * _GAP).join(pad(text[at], widths[at]) for at in chosen).rstrip() for text in texts]
-
-
-def rich_table(table: Sequence[Row], width: int) -> Table:
-    """The table for rich, in colour, with the last columns truncated to the terminal."""
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = fitting(table, width)
-    full, widths = _widths(table), _least(table)
     for at in filter(shown.__contains__, _ELASTIC):
-        left = width - sum(widths[one] + _GAP for one in shown) + _GAP
-        widths[at] = min(full[at], widths[at] + max(left, 0))
-    result = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for at in shown:
-        result.add_column(Text(HEADERS[at]), no_wrap=True, overflow="ellipsis", width=widths[at])
-    for row in table:
-        colours = {1: STATE_COLOURS.get(row.state, "")}
-        result.add_row(*(Text(row.texts[at], style=colours.get(at, "")) for at in shown))
-    return result
+        widths[at] = min(full[at], widths[at] + max(left(), 0))
+    return shown, widths
 
 
 def show(statuses: Iterable[RunStatus], stream: TextIO | None = None) -> None:
     """Write the table of runs to `stream` (default: stdout)."""
     out = stream or sys.stdout
-    table = rows(statuses)
-    if not is_terminal(out):
-        write_lines(plain_lines(table), out)
-        return
-    from rich.console import Console
-
-    # Names are copied by hand: let the terminal wrap a long line rather than truncate the name.
-    # rich before 14.3 pads the last column too.
-    minimum = sum(_widths(table)[:2]) + 2 * _GAP
-    width = max(columns(), minimum)
-    console = Console(file=out, highlight=False, markup=False, emoji=False, width=width)
-    console.no_color = not wants_colour(out)
-    console.print(rich_table(table, width))
+    width = columns() if is_terminal(out) else None
+    write_lines(table_lines(statuses, width=width, colour=wants_colour(out)), out)
 
 
 def _texts(status: RunStatus, now: float) -> tuple[str, ...]:
@@ -129,9 +99,30 @@ def _time(status: RunStatus, now: float) -> str:
     return ""
 
 
-def _widths(table: Sequence[Row]) -> list[int]:
-    return [max(len(header), *(display_width(row.texts[at]) for row in table), 0) for at, header in enumerate(HEADERS)]
+def goodput_lines(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount]) -> list[str]:
+    """One line for each run, and one for all of them if there are several. Empty columns are left out."""
+    shown = [name for name in CATEGORIES if any(account.seconds(name) >= 1 for account in accounts)]
+    table = [["RUN", "STATE", "GOODPUT", "WALL", *(name.upper() for name in shown)]]
+    for status, account in zip(statuses, accounts, strict=True):
+        times = [account.wall_s, *(account.seconds(name) for name in shown)]
+        table.append([status.run, status.state, _goodput(account.goodput), *map(_spent, times)])
+    if len(accounts) > 1:
+        used = sum(account.wall_s - account.seconds("queued") for account in accounts)
+        trained = sum(account.seconds("training") for account in accounts)
+        times = [sum(account.wall_s for account in accounts)]
+        times += [sum(account.seconds(name) for account in accounts) for name in shown]
+        table.append(["all", "", _goodput(trained / used if used > 0 else None), *map(_spent, times)])
+    return aligned(table)
 
 
-def _least(table: Sequence[Row]) -> list[int]:
-    return [min(width, _LEAST) if at in _ELASTIC else width for at, width in enumerate(_widths(table))]
+def show_goodput(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount], stream: TextIO | None = None) -> None:
+    """Write the table to `stream` (default: stdout)."""
+    write_lines(goodput_lines(statuses, accounts), stream)
+
+
+def _goodput(goodput: float | None) -> str:
+    return "" if goodput is None else share(goodput)
+
+
+def _spent(seconds: float) -> str:
+    return duration(seconds) if seconds >= 1 else ""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hpc_launch.runs.records.journal import read_journals
+from hpc_launch.runs.records.run_info import read_journals
 from tests.runs.samples import read_json
 from tests.view.home import LONG, Home
 

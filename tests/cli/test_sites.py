@@ -15,7 +15,7 @@ import pytest
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding
 from hpc_launch.diagnose.node_health import NodeReport
-from hpc_launch.runs.evidence.collect_evidence import rulebook
+from hpc_launch.runs.collect_evidence import rulebook
 from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.site_tools import check_profile
 from hpc_launch.site_tools.check_profile import check_all

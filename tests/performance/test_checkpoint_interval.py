@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from hpc_launch.performance.measured_pace import CheckpointInterval, Exposure, checkpoint_interval, exposure_of
 from hpc_launch.performance.time_account import AttemptTimes
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.view.time_text import interval_json, interval_text
+from hpc_launch.view.state_text import interval_json, interval_text
 
 HOUR = 3600.0
 SEEN = Exposure(100 * HOUR, 5)

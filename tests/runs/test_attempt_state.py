@@ -15,8 +15,7 @@ from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.submission import Claim, parse_claim
 from hpc_launch.runs.status.attempt_state import observe
 from hpc_launch.runs.status.attempt_view import AttemptView, SchedulerAnswer
-from hpc_launch.runs.status.run_state import STATES, run_state
-from hpc_launch.runs.status.run_status import RUN_STATES, STATE_SOURCES
+from hpc_launch.runs.status.run_status import RUN_STATES, STATE_SOURCES, STATES, run_state
 from hpc_launch.schedulers.scheduler import ENDED_STATES, LIVE_STATES, JobRecord
 from tests.runs.samples import as_records, files
 

@@ -14,8 +14,8 @@ from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnose import diagnose, may_be_node_failure
 from hpc_launch.diagnose.diagnosis import Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence
-from hpc_launch.runs.evidence import artifacts
-from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt, gather, rulebook
+from hpc_launch.runs import artifacts
+from hpc_launch.runs.collect_evidence import diagnose_attempt, gather, rulebook
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.rank_logs import read_lines
 from hpc_launch.runs.records.attempt_files import keep_final

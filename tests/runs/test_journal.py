@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.journal import Journal, read_journals
+from hpc_launch.runs.records.run_info import Journal, read_journals
 from tests.runs.fake import Clock
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from hpc_launch.base.errors import Refused, SubmitRefused, SubmitUnknown, Unreachable, UsageError
 from hpc_launch.base.files import create_once
-from hpc_launch.runs.records.journal import read_journals
+from hpc_launch.runs.records.run_info import read_journals
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next

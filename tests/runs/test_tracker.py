@@ -10,10 +10,9 @@ import pytest
 
 from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.journal import read_journals
+from hpc_launch.runs.records.run_info import read_journals
 from hpc_launch.runs.records.verdict_record import keep_verdict, verdict_record
-from hpc_launch.runs.status.run_state import Never, never_known
-from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import Never, RunStatus, never_known
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.status.wait_for_end import wait
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure
 from hpc_launch.runs.records.verdict_record import VerdictRecord
-from hpc_launch.runs.status.run_state import with_verdict
+from hpc_launch.runs.status.run_status import with_verdict
 
 
 @pytest.mark.parametrize(

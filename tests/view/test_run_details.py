@@ -10,7 +10,7 @@ from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.run_status import RUN_STATES, Progress
 from hpc_launch.runs.status.startup_summary import Group, Startup
 from hpc_launch.view.run_details import details, summary
-from hpc_launch.view.run_table import plain_lines, rows
+from hpc_launch.view.run_table import table_lines
 from hpc_launch.view.state_text import detach_message, next_commands, one_line
 from tests.view.samples import HOSTILE, NOW, attempt, status, steers
 
@@ -36,7 +36,7 @@ def test_a_start_shows_its_phase_and_the_nodes_behind() -> None:
     text = f"rendezvous: 2 of 4 nodes; {slow}"
     assert f"  phase    {text}" in details(run, now=NOW)
     assert one_line(run, now=NOW) == f"starting for 35 s (no output yet), {text}, job 4711"
-    assert plain_lines(rows([run], NOW))[1].endswith(text)
+    assert table_lines([run], now=NOW)[1].endswith(text)
     shown = run.as_json()
     assert (shown["phase"], shown["waiting_for"]) == ("rendezvous", ["n3", "n7"])
     alone = status(startup=Startup((Group("python", ("n1",), NOW - 7),)))

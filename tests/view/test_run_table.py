@@ -28,7 +28,7 @@ def runs() -> list[RunStatus]:
 
 
 def test_all_columns_without_a_terminal(runs: list[RunStatus]) -> None:
-    lines = run_table.plain_lines(run_table.rows(runs, NOW))
+    lines = run_table.table_lines(runs, now=NOW)
     assert lines[0].split() == ["RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "WHY"]
     assert lines[1].split() == "tiny-1 RUNNING 50 s left 40/200 2.31 4711 test".split()
     assert "Priority" in lines[2]
@@ -39,17 +39,15 @@ def test_all_columns_without_a_terminal(runs: list[RunStatus]) -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
 def test_name_and_state_stay_and_the_rest_fits(runs: list[RunStatus], width: int) -> None:
-    rows = run_table.rows(runs, NOW)
-    shown = run_table.fitting(rows, width)
-    assert shown[:2] == [0, 1]
-    without_why = [at for at in shown if run_table.HEADERS[at] != "WHY"]
-    least = max(display_width(line) for line in run_table.plain_lines(rows, without_why))
-    assert least + (14 if "WHY" in [run_table.HEADERS[at] for at in shown] else 0) <= width
+    lines = run_table.table_lines(runs, width=width, now=NOW)
+    assert lines[0].split()[:2] == ["RUN", "STATE"]
+    assert [line.split()[:2] for line in lines[1:]] == [[run.run, run.state] for run in runs]
+    assert max(map(display_width, lines)) <= width
 
 
 def test_the_hosts_of_a_run_fit_beside_the_rest(runs: list[RunStatus], monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [status(hosts=tuple(f"gpu{n}" for n in (3, 1, 2))), status(hosts=tuple("abcdefgh")), *runs]
-    lines = run_table.plain_lines(run_table.rows(runs, NOW))
+    lines = run_table.table_lines(runs, now=NOW)
     assert "gpu[1-3]" in lines[1]
     assert "a,b,c,d,e,f,g,h" in lines[2]
     for width in (60, 80, 100, 200):
@@ -59,7 +57,7 @@ def test_the_hosts_of_a_run_fit_beside_the_rest(runs: list[RunStatus], monkeypat
 
 
 def test_empty_columns_are_left_out() -> None:
-    (header, _) = run_table.plain_lines(run_table.rows([status(state="SUBMITTING", job_id=None, attempts=())], NOW))
+    (header, _) = run_table.table_lines([status(state="SUBMITTING", job_id=None, attempts=())], now=NOW)
     assert "WHY" not in header
     assert "JOB" not in header
 
@@ -77,7 +75,7 @@ def show(runs: list[RunStatus], monkeypatch: pytest.MonkeyPatch, **environment: 
 def test_on_a_terminal_it_has_colour_and_keeps_to_the_width(
     runs: list[RunStatus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "\x1b[36mRUNNING" in show(runs, monkeypatch)
+    assert "\x1b[36m\x1b[1mRUNNING" in show(runs, monkeypatch)
     plain = show(runs, monkeypatch, NO_COLOR="1")
     assert "\x1b[36m" not in plain
     assert "\x1b" not in show(runs, monkeypatch, TERM="dumb")
@@ -91,7 +89,7 @@ def test_a_name_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("field", ["run", "site", "reason", "job_id"])
 def test_hostile_values_stay_text(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changes: dict[str, Any] = {field: HOSTILE}
-    assert not steers("\n".join(run_table.plain_lines(run_table.rows([status(**changes)], NOW))))
+    assert not steers("\n".join(run_table.table_lines([status(**changes)], now=NOW)))
     shown = show([status(**changes)], monkeypatch, COLUMNS="300")
     assert "[bold]" in shown
     assert [part for part in ("\x1b[2J", "\x1b]", "\x9b", "\u202e", "\x07") if part in shown] == []

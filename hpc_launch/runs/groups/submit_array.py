@@ -24,8 +24,7 @@ from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.runs.groups.sweep_folder import SweepFolder, tasks_of
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.journal import Journal
-from hpc_launch.runs.records.run_info import process_fields, this_process
+from hpc_launch.runs.records.run_info import Journal, process_fields, this_process
 from hpc_launch.runs.records.submission import (
     NEVER_SUBMITTED,
     Intent,

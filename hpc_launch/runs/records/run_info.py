@@ -1,23 +1,29 @@
-"""run.json and code.json: which run this is, which code its attempts run, and whether it is this user's own.
+"""run.json, code.json, the journals: which run this is, which processes change it, and whether it is this user's own.
 
-Identify a process so that another process can later check whether it has ended: host, process id, start time.
+The journals are for people and for finding out who claimed an attempt; no state is decided by them alone. Each process
+has a file of its own because appends from two hosts to one file tear on NFS.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, Literal, TypedDict
 
 from msgspec import Struct, structs
 
 from hpc_launch.agent.job_processes import start_of
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import access_to, only_writable_by
-from hpc_launch.base.json_records import read_record
+from hpc_launch.base.json_records import file_lines, line_record, read_record
 from hpc_launch.base.pid_space import pid_space
-from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 
 
 @dataclass(frozen=True)
@@ -180,3 +186,66 @@ def refuse_other_users_run(run: RunFolder) -> None:
     """Raise UsageError for a run folder of another user, whose records may name any job."""
     if run.is_foreign:
         raise UsageError(f"{run.path} belongs to another user", "only its owner can cancel it")
+
+
+Event = Literal[
+    "run created", "attempt claimed", "intent", "submitted", "adopted", "voided", "state", "cancel asked",
+    "driver came", "driver gone", "verdict", "withdrawn", "sentinel", "no answer",
+    "cancel sent", "node report", "continued in its job", "taken over", "successor", "successor cancelled",
+]  # fmt: skip
+
+_SUFFIX = ".jsonl"
+
+
+class JournalEvent(ProcessRecord, frozen=True, kw_only=True):
+    """One event of a run and the process that wrote it. `time` is in seconds since the epoch."""
+
+    time: float
+    event: str
+    attempt: int | None = None
+    job_id: str | None = None
+    reason: str | None = None
+    state: str | None = None
+
+
+class Journal:
+    """The journal of this process in one run: JSON Lines, append-only. The file is created with the first event."""
+
+    def __init__(self, run: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
+        process = this_process()
+        self._process = process_fields(process)
+        name = f"{process.host}-{process.pid}-{secrets.token_hex(2)}{_SUFFIX}"
+        self._run = run
+        self._path = run.journal / name.replace("/", "_")
+        self._clock = clock
+        self._torn = False
+
+    def write(self, event: Event, **fields: Any) -> None:
+        """Append one event. Raises OSError."""
+        line = json.dumps({"time": self._clock(), "event": event, **fields, **self._process}, default=str)
+        # After a write that a full disk cut short, a newline first: this event would be lost in the torn line.
+        data = (("\n" if self._torn else "") + line + "\n").encode()
+        self._path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        try:
+            self._torn = True
+            while data:
+                data = data[os.write(descriptor, data) :]
+            self._torn = False
+        finally:
+            os.close(descriptor)
+
+    def note(self, event: Event, **fields: Any) -> None:
+        """Append an event if possible: for acts that must go on although they cannot be recorded."""
+        with suppress(OSError):
+            self.write(event, **fields)
+
+
+def read_journals(run: RunFolder) -> list[JournalEvent]:
+    """All events of a run by time, without torn or foreign lines. Never raises."""
+    try:
+        paths = sorted(path for path in run.journal.iterdir() if path.name.endswith(_SUFFIX))
+    except OSError:
+        return []
+    events = [line_record(line, JournalEvent) for path in paths for line in file_lines(path)]
+    return sorted((event for event in events if event is not None), key=lambda event: event.time)

@@ -129,7 +129,7 @@ def _end_record(view: AttemptView) -> Observation | None:
     if view.exit_code == 0 and view.signal is None:
         return Observation("COMPLETED", "end_record", view.ended, _warning_text(view))
     if view.files.cancel is not None:
-        return Observation("CANCELLED", "end_record", view.ended, cancel_text(view))
+        return Observation("CANCELLED", "end_record", view.ended, view.cancelled_by)
     return Observation("FAILED", "end_record", view.ended, ending)
 
 
@@ -223,15 +223,9 @@ def _exit_code(record: JobRecord | None) -> int | None:
 
 def _end_reason(view: AttemptView, final: JobRecord) -> str:
     if final.state == "CANCELLED" and view.files.cancel is not None:
-        return cancel_text(view)
+        return view.cancelled_by
     detail = "" if final.reason in (None, "", "None") else f" ({final.reason})"
     return f"{END_REASONS[final.state]}{detail}"
-
-
-def cancel_text(view: AttemptView) -> str:
-    """Who cancelled the attempt with hpc-launch."""
-    by = view.files.cancel.by if view.files.cancel is not None else None
-    return f"cancelled by {by}" if by else "cancelled"
 
 
 def _script_ending(view: AttemptView) -> str | None:

@@ -167,6 +167,12 @@ class AttemptView:
         return request.sent is None or live.as_of - request.sent > CANCEL_S
 
     @property
+    def cancelled_by(self) -> str:
+        """Who cancelled the attempt with hpc-launch, as text."""
+        by = self.files.cancel.by if self.files.cancel is not None else None
+        return f"cancelled by {by}" if by else "cancelled"
+
+    @property
     def warned(self) -> bool:
         """Whether the script ended after a warning."""
         return self.end is not None and self.end.warned

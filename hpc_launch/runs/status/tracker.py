@@ -13,12 +13,22 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.submission import never_submitted
-from hpc_launch.runs.status.attempt_state import cancel_text, observe
+from hpc_launch.runs.status.attempt_state import observe
 from hpc_launch.runs.status.attempt_view import AttemptView, SourceLags
 from hpc_launch.runs.status.followed_run import FollowedRun, SchedulerAnswers
 from hpc_launch.runs.status.progress_reader import ProgressReader, StartupReader
-from hpc_launch.runs.status.run_state import Never, never_known, run_state, unfinished, with_verdict
-from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus, successor_text
+from hpc_launch.runs.status.run_status import (
+    FINAL_RUN_STATES,
+    AttemptStatus,
+    Never,
+    Progress,
+    RunStatus,
+    never_known,
+    run_state,
+    successor_text,
+    unfinished,
+    with_verdict,
+)
 from hpc_launch.runs.submitting.reconcile import no_attempt, reconcile
 from hpc_launch.schedulers.scheduler import Scheduler
 
@@ -221,7 +231,7 @@ class RunTracker:
         self, followed: FollowedRun, state: str, attempts: tuple[AttemptStatus, ...], now: float
     ) -> tuple[str, ...]:
         unsent = [view for view in followed.views if _is_cancel_unsent(view)]
-        warnings = [f"{cancel_text(view)}, but the scheduler was not reached: a driver ends the job" for view in unsent]
+        warnings = [f"{view.cancelled_by}, but the scheduler was not reached: a driver ends the job" for view in unsent]
         warnings += notify_problems(followed.run)
         if state not in ("RUNNING", "ENDING") or attempts[-1].started is None:
             return tuple(warnings)

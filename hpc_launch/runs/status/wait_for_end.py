@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK
-from hpc_launch.runs.records.journal import Journal
+from hpc_launch.runs.records.run_info import Journal
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 

@@ -13,8 +13,7 @@ from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import user
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.journal import Journal
-from hpc_launch.runs.records.run_info import refuse_other_users_run
+from hpc_launch.runs.records.run_info import Journal, refuse_other_users_run
 from hpc_launch.runs.records.submission import CANCELLED, abandon, request_cancel
 from hpc_launch.runs.records.verdict_record import read_verdict
 from hpc_launch.runs.status.attempt_view import AttemptView

@@ -18,8 +18,7 @@ from typing import Literal
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.journal import Journal, JournalEvent, read_journals
-from hpc_launch.runs.records.run_info import Process, certainly_gone
+from hpc_launch.runs.records.run_info import Journal, JournalEvent, Process, certainly_gone, read_journals
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED, Claim, abandon, write_job
 from hpc_launch.schedulers.scheduler import Cancelling, JobRecord, Scheduler
 

@@ -26,8 +26,7 @@ from hpc_launch.base.json_records import create_record, write_record
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.journal import Journal
-from hpc_launch.runs.records.run_info import process_fields, this_process
+from hpc_launch.runs.records.run_info import Journal, process_fields, this_process
 from hpc_launch.runs.records.submission import Intent, SuccessorRecord, keep_over, new_token, read_claim, write_job
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import still_has_id

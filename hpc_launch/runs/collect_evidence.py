@@ -21,7 +21,7 @@ from hpc_launch.diagnose.rulebook import Rulebook, parse_rules, shipped
 from hpc_launch.diagnose.scan_log import LogScanner, scan
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.job.yaml_source import MAX_BYTES
-from hpc_launch.runs.evidence.artifacts import (
+from hpc_launch.runs.artifacts import (
     CHUNK,
     node_exits,
     notes,
@@ -37,7 +37,7 @@ from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.verdict_record import keep_diagnosis, kept_diagnosis, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.progress_reader import ProgressReader, StartupReader
-from hpc_launch.runs.status.run_state import unfinished
+from hpc_launch.runs.status.run_status import unfinished
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.sites.search_path import search_path
 from hpc_launch.sites.trust import is_trusted_text

@@ -1,1 +1,0 @@
-"""Collect the evidence of an attempt from its run folder."""
