@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster, ClusterError, ClusterUnavailable, roots
 from tests.cluster.config import SYSTEM_PATH
-from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
-from tests.slurm.user import PROFILES, User
+from tests.slurm import test_end_states
+from tests.slurm.user import User
 from tests.test_cluster import assert_nothing_left
 
 SLURM = {"trixie": ((24, 11), (24, 12)), "sid": ((26, 5), (99, 0))}
 """From which version of Slurm to below which; sid moves on."""
-
-SLEEP = "name: sleep\nlauncher: srun\ncommand: sleep 300\ntime: 10\n"
 
 
 @pytest.fixture
@@ -65,46 +62,6 @@ def test_a_node_dies_and_comes_back_and_nothing_is_left(cluster_trixie: Cluster)
 # -- hpc-launch on it -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Slow:
-    """Runs that take their time, begun side by side."""
-
-    user: User
-    held: str
-    cancelled: str
-    requeued: str
-
-
-@pytest.fixture(scope="module")
-def slow(cluster_newer: Cluster) -> Slow:
-    user = User(cluster_newer, cluster_newer.user_folder("slow-"))
-    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: requeueing")
-    user.job(text.replace("scheduler: slurm", "scheduler: {type: slurm, requeue: scheduler}"), "sites/requeueing.yaml")
-    body = '[ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
-    job = f"name: again\nsite: requeueing\nlauncher: srun\ncommand: [sh, -c, '{body}']\n"
-    requeued = user.submit(job, "--site", "requeueing")
-    cancelled = user.submit(SLEEP)["run"]
-    held = user.submit(SLEEP + "sbatch: {hold: true}\n")["run"]
-    for run in (requeued["run"], cancelled):
-        user.until(run, "RUNNING", "STARTING")
-    assert user.cluster.run(["scontrol", "requeue", requeued["job_id"]]).returncode == 0
-    assert user.launch("cancel", cancelled).returncode == 0
-    return Slow(user, held, cancelled, requeued["run"])
-
-
-@pytest.mark.prove
-def test_a_held_job_is_stuck(slow: Slow) -> None:
-    status = slow.user.until(slow.held, "STUCK")
-    assert "release" in slow.user.launch("status", slow.held).stdout, status
-    assert slow.user.launch("cancel", slow.held).returncode == 0
-
-
-@pytest.mark.prove
-def test_a_cancelled_job(slow: Slow) -> None:
-    status = slow.user.until(slow.cancelled, "CANCELLED")
-    assert status["attempts"][0]["state"] == "CANCELLED"
-
-
 def test_a_job_that_ends_well(user: User) -> None:
     command = "sh -c 'echo rank $RANK of $WORLD_SIZE'"
     text = f"name: done\nlauncher: srun\nnodes: 2\nprocesses_per_node: 2\ncommand: {command}\n"
@@ -117,36 +74,8 @@ def test_a_job_that_ends_well(user: User) -> None:
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("code", [9, 200])
-def test_a_job_that_fails(user: User, code: int) -> None:
-    job = user.job(f"name: fails\nlauncher: srun\ncommand: sh -c 'exit {code}'\n")
-    done = user.launch("submit", job, "--wait")
-    assert done.returncode == 1, done.stdout + done.stderr
-    status = user.status()
-    assert status["state"] == "FAILED"
-    assert status["attempts"][0]["exit_code"] == code
-
-
-@pytest.mark.prove
-def test_a_refused_submission(user: User) -> None:
-    done = user.launch("submit", user.job(SLEEP + "sbatch: {partition: nowhere}\n"))
-    assert done.returncode == 4, done.stdout + done.stderr
-    assert "partition" in done.stderr
-
-
-@pytest.mark.prove
-def test_a_requeued_job_is_a_second_attempt(slow: Slow) -> None:
-    status = slow.user.until(slow.requeued, "COMPLETED", "FAILED", seconds=120)
-    assert status["state"] == "COMPLETED", status
-    assert [attempt["state"] for attempt in status["attempts"]][1:] == ["COMPLETED"], status
-    assert len({attempt["job_id"] for attempt in status["attempts"]}) == 1
-    job = status["job_id"]
-    words = ["sacct", "-n", "-X", "-P", "-D", "-j", job, "-o", "State,Restarts"]
-
-    def recorded() -> bool:
-        return slow.user.cluster.run(words).stdout.split() == ["REQUEUED|0", "COMPLETED|1"]
-
-    wait_until(recorded, explain=lambda: slow.user.cluster.run(words).stdout)
+def test_a_requeued_job(user: User) -> None:
+    test_end_states.test_a_requeued_job_is_a_second_attempt_of_the_same_run(user)
 
 
 # -- making a root ----------------------------------------------------------------------------

@@ -91,27 +91,6 @@ def test_exit_codes_and_signals(login: LoginNode) -> None:
     assert (record.state, record.exit_code, record.derived_exit_code) == ("COMPLETED", 0, 7)
 
 
-def test_a_cancelled_job(login: LoginNode) -> None:
-    job = login.submit(SLEEP)
-    waiting = login.submit(SLEEP, "--hold")
-    login.until(job, in_state("RUNNING"))
-    for one in (job, waiting):
-        login.call("cancel", job_id=one)
-        assert login.until(one, over).state == "CANCELLED"
-        login.call("cancel", job_id=one)  # over already
-    login.call("cancel", job_id="999999")
-
-
-def test_a_held_job_can_never_start(login: LoginNode) -> None:
-    job = login.submit("true", "--hold")
-    record = login.until(job, lambda record: record.reason is not None)
-    assert (record.state, record.nodes, record.started) == ("PENDING", None, None)
-    advice = never(record.reason, job)
-    assert advice is not None
-    assert f"scontrol release {job}" in advice.action
-    login.call("cancel", job_id=job)
-
-
 @pytest.mark.parametrize(
     ("option", "reasons"),
     [
@@ -131,27 +110,6 @@ def test_jobs_that_slurm_takes_and_never_starts(login: LoginNode, option: str, r
     login.call("cancel", job_id=job)
 
 
-def test_a_requeued_job_is_not_over(login: LoginNode) -> None:
-    job = login.submit('[ -n "$SLURM_RESTART_COUNT" ] || exit 3', "--requeue")
-    first = login.until(job, over)
-    assert (first.state, first.exit_code, first.restarts) == ("FAILED", 3, 0)
-    login.cluster.run(["scontrol", "requeue", job], user="root", check=True)
-    again = login.until(job, lambda record: record.state in {"PENDING", "REQUEUED"})
-    assert again.restarts == 1
-    assert again.exit_code is None
-    login.call("cancel", job_id=job)
-
-
-def test_a_job_put_back_and_held(login: LoginNode) -> None:
-    job = login.submit(SLEEP, "--requeue")
-    login.until(job, in_state("RUNNING"))
-    login.cluster.run(["scontrol", "requeuehold", job], user="root", check=True)
-    record = login.until(job, lambda record: record.reason == "job requeued in held state")
-    assert record.restarts == 1
-    assert never(record.reason) is not None
-    login.call("cancel", job_id=job)
-
-
 def test_entries_of_an_array(login: LoginNode) -> None:
     job = login.submit("exit $((SLURM_ARRAY_TASK_ID == 1 ? 5 : 0))", "--array=0-1")
     waiting = login.submit("true", "--array=0-8:2%2", "--hold")
@@ -166,15 +124,6 @@ def test_entries_of_an_array(login: LoginNode) -> None:
     assert login.query(f"{waiting}_4") == {}
     assert login.query(f"{waiting}_2")[f"{waiting}_2"].state == "PENDING"
     login.call("cancel", job_id=waiting)
-
-
-def test_several_jobs_in_one_question(login: LoginNode) -> None:
-    jobs = [login.submit(f"exit {code}") for code in range(3)]
-    for job in jobs:
-        login.until(job, over)
-    found = login.query(*jobs, "999999")
-    assert [found[job].exit_code for job in jobs] == [0, 1, 2]
-    assert "999999" not in found
 
 
 @pytest.mark.parametrize(
@@ -210,14 +159,6 @@ def test_a_folder_that_cannot_be_written(login: LoginNode) -> None:
     with pytest.raises(Failed, match="cannot write") as refused:
         login.submit("true", name="unwritable.t0.1", folder=Path("/proc/1"))
     assert refused.value.kind == "NotWritten"
-
-
-def test_the_environment_of_an_enclosing_job_does_not_leak(login: LoginNode) -> None:
-    folder = login.folder()
-    login.env = {"SBATCH_PARTITION": "nope", "SLURM_MEM_PER_NODE": "1", "SLURM_JOB_ID": "7", "SQUEUE_PARTITION": "low"}
-    job = login.submit('echo "$SLURM_JOB_ID ${PMI_RANK-none} $KEPT"', folder=folder, environment={"KEPT": "k"})
-    login.until(job, over)
-    assert (folder / "batch.log").read_text() == f"{job} none k\n"
 
 
 def test_what_slurm_would_do(login: LoginNode) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import time
 
-import pytest
-
 from tests.busy import patience
 from tests.cluster.faults import PATIENCE_S
 from tests.slurm.user import PROFILES, User
@@ -67,23 +65,6 @@ def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
     assert why.stdout.startswith("STUCK\n  reason     JobHeldUser")
     assert user.launch("cancel", "@last").returncode == 0
     user.until("@last", "CANCELLED")
-
-
-@pytest.mark.prove
-def test_a_job_over_its_time_limit_is_warned_and_ended(user: User) -> None:
-    job = user.job(
-        "name: long\nretry: 1\nqueue: short\nlauncher: srun\ntime: 1\ncheckpoint: {signal_before: 30s}\n"
-        "command: [sh, -c, 'while sleep 1; do :; done']\n"
-    )
-    done = user.launch("submit", job, "--wait")
-    assert done.returncode == 1, done.stdout + done.stderr
-    status = user.status()
-    assert status["state"] == "FAILED"
-    assert status["attempts"][0]["state"] == "TIMEOUT"
-    # Slurm may be up to a minute early with the warning, but it must have come.
-    log = (user.home / "runs" / status["run"] / "attempts" / "001" / "batch.log").read_text()
-    assert "warned: the end is near" in log
-    assert (user.home / "runs" / status["run"] / "attempts" / "001" / "stop").exists()
 
 
 def test_a_requeued_job_is_a_second_attempt_of_the_same_run(user: User) -> None:

@@ -109,23 +109,6 @@ def test_a_submission_and_a_cancel_outlast_a_controller_that_is_away(user_in_tro
     assert status["state"] == "CANCELLED", status
 
 
-@pytest.mark.prove
-def test_a_node_that_dies_ends_the_run(user_in_trouble: User) -> None:
-    user = user_in_trouble
-    waiting, _ = follow(user, SLEEP)
-    (node,) = user.status()["attempts"][0]["nodes"]
-    user.cluster.kill_node(node)
-
-    out, err = waiting.communicate(timeout=PATIENCE_S)
-
-    assert waiting.returncode == 1, out + err
-    status = user.status()
-    assert status["state"] == "FAILED", status
-    assert status["attempts"][0]["state"] == "NODE_FAIL"
-    assert status["attempts"][0]["nodes"] == [node]
-    assert "node" in status["reason"]
-
-
 def test_a_suspended_job_says_so(user: User) -> None:
     run = user.submit(SLEEP)
     user.until(run["run"], "RUNNING", "STARTING")
