@@ -132,6 +132,11 @@ _KEYS = {
 """The key of `strategy:` behind an argument, by the names that Transformers, DeepSpeed and Megatron give them."""
 
 
+def is_batch_argument(name: str) -> bool:
+    """Whether the value of this argument is compared with the batch of `strategy:`."""
+    return name.lstrip("-").replace("-", "_") in _KEYS
+
+
 def check_batch_arguments(filler: ValueFiller, batch: Batch) -> None:
     """HL610 for a number that contradicts the batch. The Trainer and DeepSpeed would stop; others would not notice."""
     sizes = {"micro_batch": batch.micro, "gradient_accumulation": batch.accumulation, "global_batch": batch.train}

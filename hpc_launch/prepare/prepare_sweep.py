@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding
 from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of
+from hpc_launch.plan.strategy_plan import is_batch_argument
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, is_elsewhere, prepare_job
+from hpc_launch.runs.groups.array_tasks import filled
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.records.plan_record import plan_record
 from hpc_launch.sites.load_layers import JobSources, read_sources, resolve
 from hpc_launch.sites.resolved import Resolved
 
 MOST_FAULTY = 5
 """Points whose errors are reported."""
+_MARK = "HPC_LAUNCH_VALUE_{}_"
+"""Stands for the value of an argument in the script that points share."""
+_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
+
+
+class PointJob(Struct, frozen=True):
+    """The job of a point. Points that differ only in arguments of the training share it, with marks for these."""
+
+    job: PreparedJob
+    sets: tuple[str, ...]
+    """What the point adds to the `--set` options."""
+    values: Mapping[str, str] = {}
+    """The text for each mark."""
 
 
 class PreparedSweep(Struct, frozen=True):
@@ -27,16 +45,13 @@ class PreparedSweep(Struct, frozen=True):
 
     sweep: Sweep
     points: tuple[SweepPoint, ...]
-    jobs: dict[int, PreparedJob]
-    """The prepared jobs by the number of their points."""
+    first: PreparedJob
+    """The job of the first point."""
+    jobs: Mapping[int, PointJob]
+    """The jobs by the number of their points."""
     warnings: tuple[Finding, ...]
     resolved: Resolved
     """The job without the values of any point."""
-
-    @property
-    def first(self) -> PreparedJob:
-        """The job of the first point."""
-        return next(iter(self.jobs.values()))
 
 
 def prepare_sweep(
@@ -66,8 +81,7 @@ def prepare_sweep(
         place = resolved.place("sweep", *fault.path)
         raise Refused([Finding(FindingCode.INVALID_SWEEP, str(fault), place, fault.hint)]) from fault
     place = resolved.place("sweep")
-    jobs, warnings = _prepare_points(points, sources, sets, job_folder, place, anywhere=anywhere)
-    return PreparedSweep(sweep, points, jobs, warnings, resolved)
+    return _prepare_points(sweep, points, resolved, Preparing(sources, sets, job_folder, anywhere=anywhere))
 
 
 def recorded_points(sweep: SweepFolder, numbers: Sequence[int]) -> PreparedSweep:
@@ -77,35 +91,40 @@ def recorded_points(sweep: SweepFolder, numbers: Sequence[int]) -> PreparedSweep
     folder, wanted = record.job_folder or str(run.path), set(numbers)
     points = tuple(point for point in record.points if point.number in wanted)
     resolved = resolve(sources, sets=record.sets, job_folder=folder).resolved
-    jobs, warnings = _prepare_points(points, sources, record.sets, folder, resolved.place("sweep"))
-    return PreparedSweep(resolved.job.sweep or Sweep(), points, jobs, warnings, resolved)
+    return _prepare_points(resolved.job.sweep or Sweep(), points, resolved, Preparing(sources, record.sets, folder))
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """How the job of each point is prepared: as for `prepare_sweep`."""
+
+    sources: JobSources
+    sets: Sequence[str]
+    job_folder: str | None
+    anywhere: bool = False
+
+    def job(self, sets: Sequence[str]) -> PreparedJob:
+        """The job with these options of a point. Raises Refused."""
+        return prepare_job(
+            self.sources.job_file,
+            sets=[*self.sets, *sets],
+            job_folder=self.job_folder,
+            anywhere=self.anywhere,
+            sources=self.sources,
+        )
 
 
 def _prepare_points(
-    points: Sequence[SweepPoint],
-    sources: JobSources,
-    sets: Sequence[str],
-    job_folder: str | None,
-    place: Place | None,
-    *,
-    anywhere: bool = False,
-) -> tuple[dict[int, PreparedJob], tuple[Finding, ...]]:
-    """The jobs of points by number, and the warnings, each for the first point that has it. Raises Refused.
-
-    `place` is that of `sweep:`, where the values of the points come from.
-    """
+    sweep: Sweep, points: tuple[SweepPoint, ...], resolved: Resolved, preparing: Preparing
+) -> PreparedSweep:
+    """Prepare points; each warning is that of the first point that has it. Raises Refused."""
     jobs: dict[int, PreparedJob] = {}
     findings: dict[tuple[str, str, str], Finding] = {}
-    faulty = 0
-    for point in points:
+    faulty, place = 0, resolved.place("sweep")  # where the values of the points come from
+    shared = _shared_job(points, preparing)
+    for point in points if shared is None else points[:1]:
         try:
-            jobs[point.number] = prepare_job(
-                sources.job_file,
-                sets=[*sets, *point.sets],
-                job_folder=job_folder,
-                anywhere=anywhere,
-                sources=sources,
-            )
+            jobs[point.number] = preparing.job(point.sets)
             found: Sequence[Finding] = jobs[point.number].warnings
         except Refused as refused:
             faulty += 1
@@ -119,4 +138,48 @@ def _prepare_points(
             break
     if faulty:
         raise Refused(list(findings.values()))
-    return jobs, tuple(findings.values())
+    first = jobs[points[0].number]
+    if shared is None:
+        own_jobs = {point.number: PointJob(jobs[point.number], point.sets) for point in points}
+        return PreparedSweep(sweep, points, first, own_jobs, tuple(findings.values()), resolved)
+    sets = _marked(points[0])
+    of_all = {point.number: PointJob(shared, sets, _values(point)) for point in points}
+    return PreparedSweep(sweep, points, first, of_all, tuple(findings.values()), resolved)
+
+
+def _shared_job(points: Sequence[SweepPoint], preparing: Preparing) -> PreparedJob | None:
+    """The job that all points share but for the text of some arguments; None where a value may change the plan.
+
+    To be sure, the jobs of the first and the last point are compared with it.
+    """
+    keys = [[key for key, _ in point.values] for point in points]
+    if len(points) < 3 or any(one != keys[0] for one in keys) or not all(map(_is_argument, keys[0])):
+        return None
+    texts = [text for point in points for _, text in point.values]
+    if not all(map(_NUMBER.fullmatch, texts)):
+        return None
+    try:
+        shared, ends = preparing.job(_marked(points[0])), [preparing.job(points[at].sets) for at in (0, -1)]
+    except Refused:
+        return None
+    if shared.plan.scheduler != "slurm" or shared.model is not None:
+        return None  # another scheduler has no arrays; the model's memory is estimated with the arguments
+    for point, job in zip((points[0], points[-1]), ends, strict=True):
+        same = filled(shared.script, _values(point)) == job.script and shared.warnings == job.warnings
+        if not same or plan_record(shared.plan) != plan_record(job.plan):
+            return None
+    return shared
+
+
+def _is_argument(key: str) -> bool:
+    """Whether a key of a sweep is an argument whose value no check reads."""
+    head, _, name = key.partition(".")
+    return head == "args" and bool(name) and "." not in name and not is_batch_argument(name)
+
+
+def _marked(point: SweepPoint) -> tuple[str, ...]:
+    return tuple(f"{key}={_MARK.format(at)}" for at, (key, _) in enumerate(point.values))
+
+
+def _values(point: SweepPoint) -> dict[str, str]:
+    return {_MARK.format(at): text for at, (_, text) in enumerate(point.values)}

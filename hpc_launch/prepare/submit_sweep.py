@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
@@ -13,20 +13,20 @@ from msgspec import Struct, structs
 from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.prepare.attempts import first_attempt, prepare, resolved_yaml, with_sentinel
+from hpc_launch.prepare.attempts import first_attempt, option_of, prepare, resolved_yaml, with_sentinel
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, recorded_points
+from hpc_launch.runs.groups.array_tasks import PointAttempt, create_point
 from hpc_launch.runs.groups.submit_array import (
     Sending,
     chunks,
-    create_point,
     is_settled,
     refuse_cancelled,
     settle_arrays,
     submit_array,
     unsubmitted,
 )
-from hpc_launch.runs.groups.sweep_folder import SweepFolder, SweepRecord, one_submitter, plan_next_look, points_ended
+from hpc_launch.runs.groups.sweep_folder import SweepFolder, SweepRecord, one_submitter
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import plan_record
@@ -60,7 +60,7 @@ class SweepRoom(Struct, frozen=True):
 
 def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> SweepRoom:
     """What may be submitted now of a sweep with jobs like this one. Raises Unreachable."""
-    room = scheduler.array_room(*(_option(first.plan, name) for name in ("account", "partition", "qos")))
+    room = scheduler.array_room(*(option_of(first.plan, name) for name in ("account", "partition", "qos")))
     if room is None:
         return SweepRoom(max(0, (sweep.record.limit or 1) - _active_points(sweep, scheduler)))
     queue, free, at_once = _queue(first), [len(sweep.record.points)], [sweep.record.limit]
@@ -77,37 +77,35 @@ def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> Sw
 def send_points(
     sending: Sending,
     room: SweepRoom,
-    jobs: Mapping[int, PreparedJob],
-    attempts: Mapping[int, PreparedAttempt],
-    follows: Mapping[int, int] | None = None,
+    attempts: Mapping[int, tuple[PointAttempt, LaunchPlan]],
     *,
     must: bool = False,
 ) -> tuple[list[str], str | None]:
     """Submit attempts of points as few arrays, or as jobs: their ids, and why the scheduler refused some.
 
-    `follows`: the attempts that these follow. Raises what `submit_array` raises; SubmitRefused only with `must`, where
-    nothing was submitted.
+    Raises what `submit_array` raises; SubmitRefused only with `must`, where nothing was submitted.
     """
     sweep, job_ids = sending.sweep, list[str]()
     if not room.array_size:
-        for number, attempt in attempts.items():
+        for number, (attempt, _) in attempts.items():
             with refusing(sweep.run.path):
                 run = create_point(sweep, number)
             try:
-                job_ids.append(submit_next(run, attempt, sending.scheduler, index=sending.index)[2])
+                job_ids.append(submit_next(run, attempt.prepared, sending.scheduler, index=sending.index)[2])
             except UsageError:
                 break  # another process was first
         return job_ids, None
-    scripts = _array_scripts({number: jobs[number].plan for number in attempts})
-    by_options: dict[tuple[str, ...], dict[int, str]] = {}
-    for number, attempt in attempts.items():
-        by_options.setdefault(attempt.options, {})[number] = scripts[number]
+    alike: dict[tuple[tuple[str, ...], str], dict[int, PointAttempt]] = {}
+    scripts: dict[int, str] = {}
+    for number, (attempt, plan) in attempts.items():
+        script = scripts.setdefault(id(plan), "") or render_array(plan)
+        scripts[id(plan)] = script
+        alike.setdefault((attempt.prepared.options, script), {})[number] = attempt
     try:
-        for own, some in by_options.items():
-            for chunk in chunks(some, room.array_size):
-                of_chunk = {number: attempts[number] for number in chunk.tasks.values()}
-                options = (*own, *_after_others(sweep))
-                job_id = submit_array(sending, chunk, of_chunk, options, room.at_once, follows=follows)
+        for (own, script), some in alike.items():
+            for chunk in chunks(script, list(some), room.array_size):
+                of_chunk = {number: some[number] for number in chunk.tasks.values()}
+                job_id = submit_array(sending, chunk, of_chunk, (*own, *_after_others(sweep)), room.at_once)
                 job_ids += [job_id] if job_id is not None else []
                 with suppress(OSError):
                     os.unlink(sweep.refused)
@@ -133,22 +131,6 @@ def _queue(job: PreparedJob) -> Queue | None:
     site = job.loaded.resolved.site
     name = job.loaded.resolved.job.queue or site.default_queue or next(iter(site.queues), "")
     return site.queues.get(name)
-
-
-def _array_scripts(plans: Mapping[int, LaunchPlan]) -> dict[int, str]:
-    """The array script of each point. Most have the same."""
-    known: dict[tuple[object, ...], str] = {}
-    scripts = {}
-    for number, plan in plans.items():
-        key = (plan.around.login_shell, *((str(one), str(one.origin)) for one in plan.directives))
-        if key not in known:
-            known[key] = render_array(plan)
-        scripts[number] = known[key]
-    return scripts
-
-
-def _option(plan: LaunchPlan, name: str) -> str | None:
-    return next((one.value for one in plan.directives if one.option == name), None)
 
 
 class SweepProgress(Struct, frozen=True):
@@ -201,10 +183,11 @@ def advance(
     *,
     pause_s: float = RETRY_S,
     alone: bool = False,
+    part: int = 0,
 ) -> SweepProgress | None:
     """Submit what is left of a sweep, as drivers do; None where that is not possible. Never raises a UserError.
 
-    `pause_s`: how long to leave it alone after a refusal because of a limit. `alone`: as for `submit_points`.
+    `pause_s`: how long to leave it alone after a refusal because of a limit. `alone`, `part`: as for `submit_points`.
     """
     if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.is_foreign:
         return None
@@ -213,7 +196,7 @@ def advance(
         if not LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
             return None
     try:
-        return submit_points(sweep, scheduler, index=index, alone=alone)
+        return submit_points(sweep, scheduler, index=index, alone=alone, part=part)
     except UserError:
         return None
 
@@ -228,41 +211,39 @@ def submit_points(
     wait: Wait | None = None,
     clock: Callable[[], float] = time.time,
     alone: bool = False,
+    part: int = 0,
 ) -> SweepProgress:
     """Submit the points that have no job yet, as far as the limits allow. Any number of processes may call this.
 
-    `alone`: the caller has the lock of `one_submitter`.
+    `alone`: the caller has the lock of `one_submitter`. `part`: none, unless there is room for such a part of the jobs
+    in the queue, or for all that are left.
 
     Raises what `submit_array` raises where nothing could be submitted.
     """
     with nullcontext(True) if alone else one_submitter(sweep) as ours:
         if not ours:
             return SweepProgress((), len(unsubmitted(sweep)), "another process is submitting them")
-        ended = points_ended(sweep)
         waiting = settle_arrays(sweep, scheduler, clock)
         left = unsubmitted(sweep) if prepared is None else [point.number for point in prepared.points]
         if waiting is not None or not left:
             return SweepProgress((), _note_if_complete(sweep, len(left)), waiting)
         refuse_cancelled(sweep)
-        progress = _submit(Sending(sweep, scheduler, index, lookup_s, wait), left, prepared)
-        if progress.job_ids and progress.left:
-            plan_next_look(sweep, ended, len(sweep.record.points) - progress.left)
-        return progress
+        return _submit(Sending(sweep, scheduler, index, lookup_s, wait), left, prepared, part)
 
 
-def _submit(sending: Sending, left: Sequence[int], prepared: PreparedSweep | None) -> SweepProgress:
+def _submit(sending: Sending, left: Sequence[int], prepared: PreparedSweep | None, part: int) -> SweepProgress:
     """Submit as many of these points as the limits allow. Raises as `submit_points`."""
     sweep = sending.sweep
     ready = recorded_points(sweep, left[:1]) if prepared is None else prepared
-    common = prepare(ready.first, sweep.record.sets, exclude=(), job_file=sweep.record.job_file)
     room = room_for(sweep, sending.scheduler, ready.first)
     now = left[: room.points]
-    if not now:
+    few = part and room.queued is not None and len(now) * part < min(room.queued, len(left) * part)
+    if not now or few:
         return SweepProgress((), len(left), room.why_left(0), queued=room.queued)
     if prepared is None:
         ready = recorded_points(sweep, now)
-    attempts = {number: _attempt(common, sweep, ready, number) for number in now}
-    job_ids, why = send_points(sending, room, ready.jobs, attempts, must=len(left) == len(sweep.record.points))
+    attempts = _attempts(sweep, ready, now)
+    job_ids, why = send_points(sending, room, attempts, must=len(left) == len(sweep.record.points))
     why = why or (room.why_left(len(now)) if len(now) < len(left) else None)
     still = _note_if_complete(sweep, len(unsubmitted(sweep)) if why is not None else 0)
     return SweepProgress(tuple(job_ids), still, (why or room.why_left(len(now))) if still else None, queued=room.queued)
@@ -270,9 +251,7 @@ def _submit(sending: Sending, left: Sequence[int], prepared: PreparedSweep | Non
 
 def _note_if_complete(sweep: SweepFolder, left: int) -> int:
     """Record that each point has a job, so that nobody looks again. Returns how many have none."""
-    if not left:
-        left = sum(not is_settled(sweep, point.number) for point in sweep.record.points)
-    if not left:
+    if not left and is_settled(sweep):
         with suppress(OSError):
             write_atomic(sweep.submitted, "")
     return left
@@ -290,15 +269,26 @@ def _active_points(sweep: SweepFolder, scheduler: Scheduler) -> int:
     return sum(one not in records or records[one].state not in ENDED_STATES for one in ids)
 
 
-def _attempt(common: PreparedAttempt, sweep: SweepFolder, prepared: PreparedSweep, number: int) -> PreparedAttempt:
-    """The attempt of a point: what it does not share with the others."""
-    sets = (*sweep.record.sets, *sweep.record.points[number].sets)
-    job = prepared.jobs[number]
+def _attempts(
+    sweep: SweepFolder, ready: PreparedSweep, numbers: Iterable[int]
+) -> dict[int, tuple[PointAttempt, LaunchPlan]]:
+    """The next attempts of points without a job, each with the plan behind it."""
+    record = sweep.record
+    common = prepare(ready.first, record.sets, exclude=(), job_file=record.job_file)
     recorded = {"job_folder": common.plan.job_folder, "job_file": common.plan.job_file}
-    attempt = replace(
-        common,
-        script=job.script,
-        plan=plan_record(job.plan, sets=sets, excluded=(), readmitted=(), **recorded),
-        overrides=structs.replace(common.overrides, set=sets),
-    )
-    return attempt if sweep.run.pipeline is None else with_sentinel(attempt, job.plan)
+    known: dict[int, PreparedAttempt] = {}
+    attempts = {}
+    for number in numbers:
+        point, sets = ready.jobs[number], (*record.sets, *ready.jobs[number].sets)
+        if (prepared := known.get(id(point.job))) is None:
+            prepared = replace(
+                common,
+                script=point.job.script,
+                plan=plan_record(point.job.plan, sets=sets, excluded=(), readmitted=(), **recorded),
+                overrides=structs.replace(common.overrides, set=sets),
+            )
+            prepared = prepared if sweep.run.pipeline is None else with_sentinel(prepared, point.job.plan)
+            known[id(point.job)] = prepared
+        last = next((one.number for one in reversed(sweep.point(number).attempts())), 0)
+        attempts[number] = (PointAttempt(last + 1, prepared, point.values), point.job.plan)
+    return attempts

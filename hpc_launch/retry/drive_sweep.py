@@ -21,21 +21,15 @@ from hpc_launch.base.files import write_atomic
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import read_record
 from hpc_launch.prepare.prepare_pipeline import recorded_environment, submit_stage
-from hpc_launch.prepare.submit_sweep import SweepProgress, advance
+from hpc_launch.prepare.submit_sweep import advance
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome, Drivers, Schedulers
+from hpc_launch.runs.groups.array_tasks import begun, in_arrays
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
 from hpc_launch.runs.groups.pipeline_status import Found, StageRefusal, pipeline_status
-from hpc_launch.runs.groups.sweep_folder import (
-    SweepFolder,
-    look_is_due,
-    note_ended,
-    one_submitter,
-    others_ended_lately,
-    point_number,
-    points_ended,
-)
+from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter
 from hpc_launch.runs.groups.sweep_status import SweepStatus, stamps_of, with_sweeps
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.run_info import why_not_own
 from hpc_launch.runs.run_index import Index, user_index
 from hpc_launch.runs.status.attempt_view import SourceLags
@@ -49,7 +43,7 @@ def drive_points(sweep: SweepFolder, index: Index, *, until_over: bool, pause_s:
     end, schedulers, fresh = time.monotonic() + longest_s, Schedulers(), True
     while not os.path.exists(sweep.cancel):
         advance(sweep, schedulers.of(sweep.run), index)
-        runs = sweep.begun()
+        runs = begun(sweep)
         tracker = RunTracker(runs, schedulers.of)
         tracker.poll(fresh=fresh)
         fresh = False  # what another process asked lately will do, once the end of these jobs is known
@@ -93,43 +87,44 @@ def main(arguments: list[str]) -> int:
 ROOM_S = 30.0
 """How long to wait until jobs that ended at the same time have left the queue: less than the script gives the hook."""
 POLL_S = 5.0
+PARTS = 10
+"""A point that ends submits others once there is room for such a part of the jobs in the queue."""
 
 
 def submit_next_points(run: RunFolder, scheduler: Scheduler) -> DriverOutcome:
     """Submit points of the run's sweep that have no job yet, where there is room for them.
 
-    Of points that end together, one submits. The last to leave its mark finds either the lock free or its holder, who
-    counts the marks once more after it has released the lock: so none is missed. Where the limit
-    is reached and others of the user's jobs are in the queue, it waits for a moment, if they are points that have just
-    ended, or if this is the sweep's last job, after which nobody would look. Raises OSError.
+    Of points that end together, one submits. As long as another point runs, whose end looks again, few places are left
+    to it. After the last one nobody would look, so it waits for a moment until other jobs have left the queue.
     """
     home = run.sweep
-    if home is None or os.path.exists((sweep := SweepFolder(home)).submitted):
+    if home is None:
         return NOTHING
-    number, end = point_number(run), time.monotonic() + ROOM_S
-    note_ended(sweep, number)
-    job_ids: list[str] = []
-    while look_is_due(sweep):
-        seen = points_ended(sweep)
+    sweep, end = SweepFolder(home), time.monotonic() + ROOM_S
+    while not os.path.exists(sweep.submitted):
         with one_submitter(sweep) as alone:
             if not alone:
                 break
-            progress = _advance(sweep, scheduler)
-            # With the lock: a point that ends meanwhile leaves at once, and makes room.
-            while progress.left and not progress.job_ids and time.monotonic() < end:
-                last = points_ended(sweep) >= len(sweep.record.points) - progress.left
-                if progress.queued == 1 or not (last or others_ended_lately(sweep, number)):
-                    break
-                time.sleep(POLL_S)
-                progress = _advance(sweep, scheduler)
-        job_ids += progress.job_ids
-        if not progress.left or (not progress.job_ids and points_ended(sweep) == seen):
+            goes_on = _another_runs(sweep)
+            progress = advance(sweep, scheduler, pause_s=0.0, alone=True, part=PARTS if goes_on else 0)
+        if progress is None or not progress.left:
             break
-    return DriverOutcome("submitted", f"further points are job {', '.join(job_ids)}") if job_ids else NOTHING
+        if progress.job_ids:
+            return DriverOutcome("submitted", f"further points are job {', '.join(progress.job_ids)}")
+        # A point that ended meanwhile found the lock taken, and left.
+        if progress.queued == 1 or time.monotonic() > end or (goes_on and _another_runs(sweep)):
+            break
+        time.sleep(POLL_S)
+    return NOTHING
 
 
-def _advance(sweep: SweepFolder, scheduler: Scheduler) -> SweepProgress:
-    return advance(sweep, scheduler, pause_s=0.0, alone=True) or SweepProgress(())
+def _another_runs(sweep: SweepFolder) -> bool:
+    """Whether a point has a job that has not ended."""
+    ended = 0
+    for run in sweep.runs():
+        files = [Reader().read(attempt) for attempt in run.attempts()[-1:]]
+        ended += sum(one.end is not None or one.void is not None or one.final is not None for one in files)
+    return ended < len(in_arrays(sweep))
 
 
 LOOK_AGAIN_S, ENDING_S = 2.0, 20.0
@@ -194,7 +189,7 @@ def _look(
             advance(sweep, scheduler)
     stamps = stamps_of(sweeps)
     runs = [run for run in stages if not os.path.exists(run.sweep_info)]
-    runs += [point for sweep in sweeps for point in sweep.begun()]
+    runs += [point for sweep in sweeps for point in begun(sweep)]
     tracker = RunTracker(runs, lambda _: scheduler, limits=SourceLags(settle=0.0))
     return with_sweeps(tracker.poll(fresh=True), sweeps, stamps), tracker, runs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, find_stage, stage_of
-from hpc_launch.runs.groups.sweep_folder import find_point, sweep_of, tasks_of
+from hpc_launch.runs.groups.sweep_folder import find_point, sweep_of
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
@@ -89,14 +89,17 @@ def _find_run(text: str, index: Index) -> RunFolder:
 
 def _find_point(text: str, index: Index) -> RunFolder | None:
     """The point that `SWEEP/7`, `SWEEP/lr=3e-4` or the job `123_7` names, or the stage `PIPELINE/train`; else None."""
+    from hpc_launch.runs.groups.array_tasks import tasks_of, write_points
     from hpc_launch.runs.groups.submit_array import array_jobs
 
     if match := re.fullmatch(r"(\d{1,18})_(\d{1,18})", text, re.ASCII):
         sweeps = [sweep for folder in index.jobs(match[1]) if (sweep := sweep_of(RunFolder(folder))) is not None]
         for sweep in sweeps:
-            for task, attempt in tasks_of(array_jobs(sweep)[match[1]]) if match[1] in array_jobs(sweep) else ():
-                if task == int(match[2]):
-                    return attempt.run
+            array = array_jobs(sweep).get(match[1])
+            for task in tasks_of(array) if array is not None else ():
+                if task.task == int(match[2]):
+                    write_points(sweep)
+                    return sweep.point(task.point)
         return None
     name, slash, point = text.rpartition("/")
     if not slash or not name or not point or _as_folder(text) is not None:
@@ -111,6 +114,8 @@ def _find_point(text: str, index: Index) -> RunFolder | None:
     if sweep_found is None:
         return None
     run = find_point(sweep_found, point)
+    if not run.exists:
+        write_points(sweep_found)
     if not run.exists:
         raise UsageError(f"{run.name} was not submitted yet", f"hpc-launch status {sweep_found.name} shows why")
     return run

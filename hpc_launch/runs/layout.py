@@ -50,12 +50,12 @@
 
     SWEEP/                          a sweep has the files of a run but no attempts, and
     ├── sweep.json                  its points (groups/sweep_folder.py)
-    ├── SWEEP.N/                    point N: a run, which shares all but its attempts with the sweep
+    ├── SWEEP.N/                    point N: a run, which shares all but its attempts with the sweep. Its task writes it
     ├── arrays/NNN/                 a job array: script.sh, intent.json, job.json, which stands for those of its points,
-    │                               claim and, for each task, a link to the attempt that it runs
+    │                               claim; tasks, template-K/ (groups/array_tasks.py), TASK.log
     ├── submitted                   exists once each point has a job
     ├── refused                     why the scheduler refused the last array
-    ├── ended/  next-look  lock     which points have ended, when to submit further ones, and who does it
+    ├── lock                        held by the process that submits points
     └── cancel.json                 a user asked for the end of the sweep
 
     PIPELINE/                       has job.yaml, site.yaml, run.json and code/ of a run, and

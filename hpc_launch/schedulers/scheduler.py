@@ -110,13 +110,13 @@ class Submission:
     """Secrets: environment variables of the job that must not be written to any file."""
     time_limit_s: float | None = None
     array: str = ""
-    """The tasks of a job array, as for `sbatch --array`. FOLDER/TASK is then the attempt folder of each task."""
+    """The tasks of a job array, as for `sbatch --array`."""
     signal_before_s: float | None = None
     """Both are also in the script's directives, which the local scheduler does not read."""
 
     @property
     def batch_log(self) -> Path:
-        """The log of the batch script. Those of the tasks of an array are FOLDER/TASK/batch.log."""
+        """The log of the batch script. Those of the tasks of an array are FOLDER/TASK.log."""
         return self.folder / BATCH_LOG
 
 

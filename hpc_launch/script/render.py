@@ -16,10 +16,14 @@ from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
 from hpc_launch.script.parts import MARKER, checks_programs, part_names, runtime_digest, static_part
 from hpc_launch.script.template_environment import template_environment
 
+TASK_MARK = "HPC_LAUNCH_TASK_NUMBER_"
+"""Stands for the number of the task in the files that the tasks of an array share."""
+
 
 def render_array(plan: LaunchPlan) -> str:
     """The script of an array whose points all have this plan's Slurm options."""
-    return template_environment().get_template("array.sh.j2").render(plan=plan, version=__version__)
+    template = template_environment().get_template("array.sh.j2")
+    return template.render(plan=plan, version=__version__, task_mark=TASK_MARK)
 
 
 _WIDTH = 116

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers, shown
+from hpc_launch.runs.groups.array_tasks import begun
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus, pipeline_status
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
@@ -155,7 +156,7 @@ def _poll_sweeps(
             _advance_sweep(sweep, index, listener)
     stamps = stamps_of(sweeps.values())
     singles = [run for run in runs if run.name not in sweeps]
-    points = [point for sweep in sweeps.values() for point in sweep.begun()]
+    points = [point for sweep in sweeps.values() for point in begun(sweep)]
     polled = list({run.name: run for run in [*singles, *points]}.values())
     found = _poll_plain(polled, index, listener, drive=drive) if polled else []
     statuses = {run.name: status for run, status in zip(polled, found, strict=True)}

@@ -9,10 +9,12 @@ from contextlib import suppress
 
 from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.job.hostlist import expand
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.submit_sweep import SweepProgress, room_for, send_points, submit_points
 from hpc_launch.retry.decision import edited_since, next_attempt
 from hpc_launch.retry.drivers import Schedulers
+from hpc_launch.runs.groups.array_tasks import PointAttempt
 from hpc_launch.runs.groups.cancel_sweep import reopen_sweep
 from hpc_launch.runs.groups.pipeline_folder import as_pipeline, pipeline_of, reopen, stage_of, without_run
 from hpc_launch.runs.groups.submit_array import (
@@ -28,7 +30,6 @@ from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker, alive_by
-from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler, scheduler_for
 from hpc_launch.service.listener import QUIET, Listener
@@ -77,26 +78,25 @@ def resubmit_points(
         settle_arrays(sweep, scheduler)
         tracker = RunTracker(runs, lambda _: scheduler)
         tracker.poll(fresh=True)
-        jobs: dict[int, PreparedJob] = {}
-        attempts: dict[int, PreparedAttempt] = {}
-        follows: dict[int, int] = {}
+        attempts: dict[int, tuple[PointAttempt, LaunchPlan]] = {}
         faults: list[str] = []
+        job: PreparedJob | None = None
         for run in runs:
-            number = point_number(run)
             try:
                 alive = alive_by(tracker, run)
                 if alive is not None:
                     raise UsageError(f"not over: {alive}")
-                jobs[number], attempts[number] = next_attempt(run, sets=sets, exclude=exclude)
-                follows[number] = tracker.views(run)[-1].files.attempt.number
+                job, prepared = next_attempt(run, sets=sets, exclude=exclude)
+                last = tracker.views(run)[-1].files.attempt.number
+                attempts[point_number(run)] = (PointAttempt(last + 1, prepared), job.plan)
             except UserError as error:
                 faults.append(f"{run.name}: {error}")
-        if not attempts:
+        if job is None:
             return SweepProgress(()), faults
         index.resubmitting(sweep.run)
-        room = room_for(sweep, scheduler, next(iter(jobs.values())))
+        room = room_for(sweep, scheduler, job)
         now = dict(list(attempts.items())[: room.points])
-        job_ids, why = send_points(Sending(sweep, scheduler, index), room, jobs, now, follows, must=True)
+        job_ids, why = send_points(Sending(sweep, scheduler, index), room, now, must=True)
         left = len(attempts) - len(now)
         return SweepProgress(tuple(job_ids), left, why or (room.why_left(len(now)) if left else None)), faults
 

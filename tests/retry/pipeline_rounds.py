@@ -16,6 +16,7 @@ from hpc_launch.prepare import submit_sweep
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.drive_sweep import advance_pipeline
 from hpc_launch.runs.groups import submit_array
+from hpc_launch.runs.groups.array_tasks import begun
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
 from hpc_launch.runs.groups.pipeline_status import pipeline_status
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
@@ -122,7 +123,7 @@ def look_at(
     sweeps = [SweepFolder(run) for run in stages if run.sweep_info.exists()]
     stamps = stamps_of(sweeps)
     runs = [run for run in stages if not run.sweep_info.exists()]
-    runs += [point for sweep in sweeps for point in sweep.runs() if point.attempts()]
+    runs += [point for sweep in sweeps for point in begun(sweep)]
     tracker = RunTracker(runs, lambda _: scheduler, clock=lambda: time.time() + later)
     return tracker, with_sweeps(tracker.poll(fresh=True), sweeps, stamps)
 

@@ -15,12 +15,14 @@ from pathlib import Path
 from msgspec import structs
 
 from hpc_launch.base.errors import UserError
+from hpc_launch.base.files import create_once
 from hpc_launch.prepare import submit_sweep
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, prepare_sweep
 from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
 from hpc_launch.runs.groups import submit_array
+from hpc_launch.runs.groups.array_tasks import attempt_of, begin_attempt, tasks_of
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
-from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, Submission
 from tests.runs.fake import FakeScheduler
 from tests.slurm.user import PROFILES
@@ -77,21 +79,18 @@ class ArrayScheduler(FakeScheduler):
             job = self.job(job_id)
             if not job.get("array"):
                 continue
-            folder, done = Path(job["folder"]), set(job.get("done", []))
+            array, done = AttemptFolder(Path(job["folder"])), set(job.get("done", []))
+            sweep, lines = SweepFolder(RunFolder(array.path.parents[1])), {one.task: one for one in tasks_of(array)}
             for task in sorted(tasks_in(job["array"]) - done):
                 if not chosen():
                     continue
                 done.add(task)
-                if (folder / "claim").exists():
+                if array.claim.exists() or not begin_attempt(sweep, array, lines[task]):
                     continue
-                attempt = AttemptFolder(Path(os.path.realpath(folder / str(task))))
-                try:
-                    with open(attempt.claim, "x", encoding="ascii") as stream:
-                        stream.write(f"{job_id}_{task}\n")
+                attempt = attempt_of(sweep, lines[task])
+                if create_once(attempt.claim, f"{job_id}_{task}\n"):
                     self.begun(attempt, f"{job_id}_{task}")
                     trained.append(attempt.run.name.rpartition("/")[2])
-                except FileExistsError:
-                    pass
             self.set(job_id, done=sorted(done))
         return trained
 

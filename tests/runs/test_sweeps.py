@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from hpc_launch.base.files import write_json
 from hpc_launch.prepare.submit_sweep import submit_points
+from hpc_launch.retry import drive_sweep
 from hpc_launch.retry.drive_sweep import submit_next_points
+from hpc_launch.runs.groups.array_tasks import begun, write_points
 from hpc_launch.runs.groups.submit_array import chunks, settle_arrays
-from hpc_launch.runs.groups.sweep_folder import note_ended, one_submitter
+from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.schedulers.scheduler import ArrayRoom
 from hpc_launch.script.parts import RUNTIME, runtime
@@ -21,25 +27,22 @@ from tests.slurm.user import PROFILES
 ROOM = 20
 
 
-def test_arrays_are_as_few_as_the_limit_allows() -> None:
-    made = chunks(dict.fromkeys(range(1000), "script"), 250)
-    assert [len(one.tasks) for one in made] == [250] * 4
-    assert [one.spec(None) for one in made] == ["0-249"] * 4
-    assert made[0].tasks[7] == 7
-    assert made[1].tasks[7] == 257
-
-
-def test_points_with_other_slurm_options_are_in_other_arrays() -> None:
-    made = chunks({0: "small", 1: "large", 2: "small", 3: "small"}, 1001)
-    assert [(one.script, one.spec(2)) for one in made] == [("small", "0,2-3%2"), ("large", "1")]
-
-
 @pytest.fixture
 def _environment() -> object:
     before = dict(os.environ)
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+def test_arrays_are_as_few_as_the_limit_allows() -> None:
+    made = chunks("script", range(1000), 250)
+    assert [len(one.tasks) for one in made] == [250] * 4
+    assert [one.spec(None) for one in made] == ["0-249"] * 4
+    assert made[0].tasks[7] == 7
+    assert made[1].tasks[7] == 257
+    (few,) = chunks("script", [0, 2, 3], 1001)
+    assert few.spec(2) == "0,2-3%2"
 
 
 @pytest.mark.usefixtures("_environment")
@@ -69,20 +72,25 @@ class FullQueue(ArrayScheduler):
         submitted = sum(len(tasks_in(self.job(job_id)["array"])) for job_id in self.jobs())
         return ArrayRoom(1001, submitted - self.ended, ROOM - submitted + self.ended)
 
+    def end(self, sweep: SweepFolder, number: int) -> None:  # type: ignore[override]
+        """The script of a point ends: its job leaves the queue later."""
+        write_json(sweep.point(number).attempt(1).end, {"exit_code": 0})
+
 
 @pytest.mark.usefixtures("_environment")
 def test_the_end_of_some_points_submits_further_ones_in_one_array(tmp_path: Path) -> None:
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 2 * ROOM)
     assert submit_points(sweep, scheduler).left == ROOM
+    scheduler.run_tasks(lambda: True)
     for number in range(ROOM):
+        scheduler.end(sweep, number)
         submit_next_points(sweep.point(number), scheduler)  # from within its job
         scheduler.ended += 1
-    assert scheduler.looks <= ROOM / 2 + 1
     assert len(scheduler.jobs()) <= ROOM / 2 + 1
     left = submit_points(sweep, scheduler).left  # by whoever looks next: the last jobs had no later end
     assert left == 0
-    assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(2 * ROOM))
+    assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(ROOM, 2 * ROOM))
 
 
 @pytest.mark.usefixtures("_environment")
@@ -90,9 +98,11 @@ def test_of_points_that_end_together_one_submits(tmp_path: Path) -> None:
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 2 * ROOM)
     submit_points(sweep, scheduler)
+    scheduler.run_tasks(lambda: True)
     children = []
     scheduler.ended = ROOM
     for number in range(ROOM):
+        scheduler.end(sweep, number)
         child = os.fork()
         if not child:
             submit_next_points(sweep.point(number), scheduler)
@@ -101,7 +111,7 @@ def test_of_points_that_end_together_one_submits(tmp_path: Path) -> None:
     for child in children:
         os.waitpid(child, 0)
     assert len(scheduler.jobs()) == 2
-    assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(2 * ROOM))
+    assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(ROOM, 2 * ROOM))
 
 
 @pytest.mark.usefixtures("_environment")
@@ -126,7 +136,7 @@ def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 3)
     submit_points(sweep, scheduler)
-    jobs = [Reader().read(attempt).job for run in sweep.runs() for attempt in run.attempts()]
+    jobs = [Reader().read(attempt).job for run in begun(sweep) for attempt in run.attempts()]
     assert [job.cluster for job in jobs if job is not None] == ["here"] * 3
 
 
@@ -138,7 +148,7 @@ def test_an_array_without_a_record_is_found_with_its_cluster(tmp_path: Path) -> 
     (array,) = sweep.arrays()
     array.job.unlink()  # as if its driver had been killed after sbatch
     settle_arrays(sweep, scheduler)
-    jobs = [Reader().read(attempt).job for run in sweep.runs() for attempt in run.attempts()]
+    jobs = [Reader().read(attempt).job for run in begun(sweep) for attempt in run.attempts()]
     assert [(job.job_id, job.cluster) for job in jobs if job is not None] == [
         (f"{scheduler.jobs()[0]}_{task}", "here") for task in range(3)
     ]
@@ -154,37 +164,54 @@ def test_points_of_a_sweep_of_an_older_release_get_the_programs_of_this_one(tmp_
 
 
 @pytest.mark.usefixtures("_environment")
-def test_a_point_that_ends_while_another_waits_for_room_leaves_its_place(tmp_path: Path) -> None:
-    scheduler = FullQueue(tmp_path / "scheduler")
-    sweep = begin_sweep(tmp_path, 2 * ROOM)
-    submit_points(sweep, scheduler)
-    looks = scheduler.looks
-    with one_submitter(sweep):  # as the one that waits
-        child = os.fork()
-        if not child:
-            for number in range(ROOM):
-                submit_next_points(sweep.point(number), scheduler)
-            os._exit(scheduler.looks - looks)
-        assert os.waitpid(child, 0)[1] == 0
-
-
-@pytest.mark.usefixtures("_environment")
-def test_a_point_that_finds_no_room_looks_again_if_another_ended_meanwhile(tmp_path: Path) -> None:
-    """The other found it busy and left, so that nobody else would look."""
+def test_the_last_point_that_finds_no_room_waits_until_others_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others found it busy and left, so that nobody else would look."""
+    monkeypatch.setattr(drive_sweep, "POLL_S", 0.01)
 
     @dataclass
     class EndsMeanwhile(FullQueue):
         def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
             room = super().array_room(account, partition, qos)
             if self.looks == 2:
-                note_ended(sweep, 1)
+                self.end(sweep, 1)
                 self.ended = 2
-                return ArrayRoom(1001, 1, 0)
+                return ArrayRoom(1001, 2, 0)
             return room
 
     scheduler = EndsMeanwhile(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, ROOM + 2)
     assert submit_points(sweep, scheduler).left == 2
-    note_ended(sweep, 2)
+    scheduler.run_tasks(lambda: True)
+    for number in range(ROOM):
+        if number != 1:
+            scheduler.end(sweep, number)
     submit_next_points(sweep.point(0), scheduler)
     assert len(scheduler.jobs()) == 2
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_task_writes_the_same_files_as_who_looks_earlier(tmp_path: Path) -> None:
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 3)
+    submit_points(sweep, scheduler)
+    (array,) = sweep.arrays()
+    name = scheduler.job("1")["name"]
+    own = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_JOB_NAME": name, "SLURM_JOB_ID": "2", "PATH": os.environ["PATH"]}
+    subprocess.run(["bash", array.script, array.path], env=own, check=False, timeout=60)
+    written = _files(sweep.point(1))
+    assert 'args.lr=1"' in written["attempts/001/intent.json"]
+    shutil.rmtree(sweep.point(1).path)
+    write_points(sweep)
+    assert _files(sweep.point(1)).items() <= written.items()  # the script has gone on
+
+
+def _files(run: RunFolder) -> dict[str, str]:
+    """The files and links of a point, with their modes."""
+    found = {}
+    for path in sorted(run.path.rglob("*")):
+        if not path.is_dir() or path.is_symlink():
+            what = os.readlink(path) if path.is_symlink() else path.read_text()
+            found[str(path.relative_to(run.path))] = f"{path.lstat().st_mode:o} {what}"
+    return found

@@ -113,7 +113,7 @@ def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:
 
     again = user.launch("resubmit", name, "--json")
     assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["left"] == 2
+    assert json.loads(again.stdout)["left"] == 2, again.stdout + again.stderr
     assert status(user, name)["counts"]["CANCELLED"] == 2
     assert json.loads(user.launch("list", "--json").stdout)[0]["state"] in ("PENDING", "STARTING", "RUNNING")
     assert user.launch("cancel", name).returncode == 0

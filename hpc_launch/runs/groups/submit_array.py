@@ -1,7 +1,7 @@
 """Submit a job array of a sweep exactly once, with the protocol of an attempt (submitting/submit_attempt.py).
 
-The order: array claimed, with its intent → attempts of its points, each with the array's token and its task →
-sbatch → job.json of the array, which stands for those of its points. After a crash at any point, `settle_arrays` finds
+The order: array claimed, with its intent and its tasks → sbatch → job.json of the array, which stands for those of its
+points. Of two arrays with the same point, the later one leaves it out. After a crash at any step, `settle_arrays` finds
 the array by its token or abandons it. Each task trains only if it creates the claim of its attempt, as any job does.
 """
 
@@ -11,18 +11,28 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from hpc_launch.base.errors import SubmitRefused, UsageError
 from hpc_launch.base.files import synced_together, write_atomic
-from hpc_launch.base.json_records import read_record, write_record
-from hpc_launch.runs.groups.sweep_folder import SweepFolder, tasks_of
-from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
+from hpc_launch.base.json_records import write_record
+from hpc_launch.runs.groups.array_tasks import (
+    PointAttempt,
+    attempt_of,
+    begin_attempt,
+    in_arrays,
+    is_own,
+    tasks_of,
+    write_tasks,
+    write_templates,
+)
+from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.run_info import Journal, process_fields, this_process
 from hpc_launch.runs.records.submission import (
@@ -37,7 +47,7 @@ from hpc_launch.runs.records.submission import (
 )
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import reconcile
-from hpc_launch.runs.submitting.run_store import PreparedAttempt, checkpoint, refusing, write_attempt, write_programs
+from hpc_launch.runs.submitting.run_store import checkpoint, refusing, write_programs
 from hpc_launch.runs.submitting.submit_attempt import (
     LOOKUP_S,
     AttemptTask,
@@ -50,58 +60,6 @@ from hpc_launch.runs.submitting.submit_attempt import (
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 
 
-def create_point(sweep: SweepFolder, number: int) -> RunFolder:
-    """The run folder of a point, made complete where it is not. Raises OSError."""
-    run, home = sweep.point(number), sweep.run
-    if run.exists:
-        return run
-    run.path.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    with suppress(FileExistsError):
-        try:
-            os.link(home.after, run.after)
-        except PermissionError:  # a file system without hard links
-            shutil.copy2(home.after, run.after)
-    for name in (home.hooks.name, home.code.name):
-        if os.path.isdir(home.path / name):
-            with suppress(FileExistsError):
-                os.symlink(f"../{name}", run.path / name)
-    run.attempts_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)  # last: it completes the run
-    return run
-
-
-def begin_attempt(
-    run: RunFolder,
-    prepared: PreparedAttempt,
-    array: AttemptFolder,
-    intent: Intent,
-    task: int,
-    *,
-    follows: int | None = None,
-) -> bool:
-    """Claim the next attempt of a point for a task of a job array, and write it. Raises OSError.
-
-    False where another process has claimed it, or where the point has an attempt that was or may be submitted, other
-    than the one that this attempt `follows`. The array's link comes first, so that whoever abandons the array finds the
-    attempt.
-    """
-    attempts = run.attempts()
-    if attempts and attempts[-1].number != follows and (follows is not None or not was_never_submitted(attempts[-1])):
-        return False
-    attempt = run.attempt(attempts[-1].number + 1 if attempts else 1)
-    link = array.path / str(task)
-    os.symlink(os.path.relpath(attempt.path, array.path), link)
-    try:
-        attempt.path.mkdir(mode=FOLDER_MODE)
-    except FileExistsError:
-        link.unlink()
-        return False
-    write_record(attempt.intent, structs.replace(intent, task=task, overrides=prepared.overrides))
-    write_attempt(attempt, prepared)
-    # slurmd would create it by the umask, and a line of a teammate could pass for one of Slurm's.
-    os.close(os.open(attempt.batch_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
-    return True
-
-
 def was_never_submitted(attempt: AttemptFolder) -> bool:
     """Whether no job was or will be submitted for an attempt."""
     claim = read_claim(attempt)
@@ -109,22 +67,23 @@ def was_never_submitted(attempt: AttemptFolder) -> bool:
 
 
 def unsubmitted(sweep: SweepFolder) -> list[int]:
-    """The points without a job: those without an attempt, and those whose last one was never submitted."""
-    left = []
+    """The points without a job: those that no array has, and those whose last attempt was never submitted."""
+    found, left = in_arrays(sweep), []
     for point in sweep.record.points:
         attempts = sweep.point(point.number).attempts()
-        if not attempts or was_never_submitted(attempts[-1]):
+        last = attempts[-1].number if attempts and was_never_submitted(attempts[-1]) else 0
+        if found.get(point.number, 0) <= last and (last or not attempts):
             left.append(point.number)
     return left
 
 
-def is_settled(sweep: SweepFolder, number: int) -> bool:
-    """Whether the last attempt of a point has a job, or never will."""
-    attempts = sweep.point(number).attempts()
-    if not attempts:
+def is_settled(sweep: SweepFolder) -> bool:
+    """Whether each point has a job or never will, and nothing is being submitted."""
+    if unsubmitted(sweep) or not all(_has_outcome(array) for array in sweep.arrays()):
         return False
-    files = Reader().read(attempts[-1])
-    return files.job_id is not None or (files.void is not None and not never_submitted(files.void))
+    attempts = [attempts[-1] for run in sweep.runs() if (attempts := run.attempts())]
+    files = map(Reader().read, attempts)
+    return all(one.job_id is not None or (one.void and not never_submitted(one.void)) for one in files)
 
 
 def refused_text(reason: str) -> str:
@@ -148,19 +107,13 @@ class ArrayChunk(Struct, frozen=True):
         return ",".join(ranges) + (f"%{at_once}" if at_once is not None and at_once < len(numbers) else "")
 
 
-def chunks(scripts: Mapping[int, str], max_array_size: int) -> list[ArrayChunk]:
-    """As few arrays as possible: of at most `max_array_size` tasks, which all have one array script.
+def chunks(script: str, points: Sequence[int], max_array_size: int) -> list[ArrayChunk]:
+    """As few arrays as possible with this script: of at most `max_array_size` tasks.
 
     A task has the number of its point where Slurm allows that number: task numbers end below MaxArraySize.
     """
-    by_script: dict[str, list[int]] = {}
-    for point, script in scripts.items():
-        by_script.setdefault(script, []).append(point)
-    result = []
-    for script, points in by_script.items():
-        for begin in range(0, len(points), max_array_size):
-            result.append(ArrayChunk(script, _numbered(points[begin : begin + max_array_size], max_array_size)))
-    return result
+    parts = [points[begin : begin + max_array_size] for begin in range(0, len(points), max_array_size)]
+    return [ArrayChunk(script, _numbered(part, max_array_size)) for part in parts]
 
 
 def _numbered(points: Sequence[int], max_array_size: int) -> dict[int, int]:
@@ -169,7 +122,7 @@ def _numbered(points: Sequence[int], max_array_size: int) -> dict[int, int]:
     return dict(enumerate(points))
 
 
-STEPS = ("array claimed", "points", "array ready", "array submitted", "array job")
+STEPS = ("array claimed", "array submitted", "array job")
 """The names of the steps, in order (`checkpoint` in run_store.py)."""
 
 _RELEASED = "released"
@@ -190,15 +143,11 @@ class Sending:
 def submit_array(
     sending: Sending,
     chunk: ArrayChunk,
-    points: Mapping[int, PreparedAttempt],
+    points: Mapping[int, PointAttempt],
     options: tuple[str, ...],
     at_once: int | None,
-    *,
-    follows: Mapping[int, int] | None = None,
 ) -> str | None:
-    """Submit one array; None where another process has taken its points.
-
-    `follows`: the last attempts of its points, which are over; without it, the points have no job yet.
+    """Submit one array of these attempts; None where another process has taken its points.
 
     Raises:
         Refused: Its files cannot be written; nothing was submitted.
@@ -208,21 +157,16 @@ def submit_array(
     """
     sweep, scheduler = sending.sweep, sending.scheduler
     journal = Journal(sweep.run)
-    first = next(iter(points.values()))
+    first = next(iter(points.values())).prepared
     with refusing(sweep.run.path):
-        array, intent = _claim(sweep, first.name, options)
-        name = intent.job_name or ""
-        checkpoint("array claimed")
         write_programs(sweep.run)
-        with synced_together():
-            tasks = _write_points(sweep, chunk, points, array, intent, follows)
-        checkpoint("points")
+        array, name = _claim(sweep, chunk, points, options)
+        checkpoint("array claimed")
+        tasks = _own_tasks(sweep, array)
         if not tasks:
             abandon(array, "its points are in another array")
             return None
-        write_atomic(array.script, chunk.script, mode=0o755)
         journal.write("intent", attempt=array.number, job_name=name)
-    checkpoint("array ready")
     task = AttemptTask(sweep.run, array, first, scheduler, journal, sending.lookup_s, sending.wait)
     check_ours(task)
     refuse_cancelled(sweep)
@@ -239,7 +183,7 @@ def submit_array(
     try:
         job_id = array_of(send_job(task, submission))
     except SubmitRefused as error:
-        _release(array, f"refused: {error}")
+        _release(sweep, array, f"refused: {error}")
         raise
     checkpoint("array submitted")
     cluster = cluster or scheduler.cluster()
@@ -261,11 +205,11 @@ def settle_arrays(sweep: SweepFolder, scheduler: Scheduler, clock: Callable[[], 
     """Settle what other processes left of the sweep's arrays. The reason where one is still being submitted."""
     waiting = None
     for array in sweep.arrays():
-        if os.path.exists(array.job) or os.path.exists(array.path / _RELEASED):
+        if _has_outcome(array):
             continue
         outcome = reconcile(sweep.run, array, scheduler, clock)
         if outcome.kind == "void":
-            _release(array, outcome.reason or "abandoned")
+            _release(sweep, array, outcome.reason or "abandoned")
         elif outcome.kind == "waiting":
             waiting = outcome.reason
     return waiting
@@ -283,23 +227,28 @@ def array_jobs(sweep: SweepFolder) -> dict[str, AttemptFolder]:
     return {array_of(one.job_id): one.attempt for one in files if one.job_id is not None}
 
 
-def _claim(sweep: SweepFolder, name: str, options: tuple[str, ...]) -> tuple[AttemptFolder, Intent]:
-    """Create the folder of the next array with its intent in it: whoever finds it knows its owner and its token.
+def _has_outcome(array: AttemptFolder) -> bool:
+    return os.path.exists(array.job) or os.path.exists(array.path / _RELEASED)
 
-    Raises UsageError where another process has created it, and OSError.
+
+def _claim(
+    sweep: SweepFolder, chunk: ArrayChunk, points: Mapping[int, PointAttempt], options: tuple[str, ...]
+) -> tuple[AttemptFolder, str]:
+    """Create the folder of the next array with all that its tasks need, and the name of its job.
+
+    Whoever finds it knows its owner, its token and its points. Raises UsageError where another process has created it,
+    and OSError.
     """
     arrays = sweep.arrays()
     array = sweep.array(arrays[-1].number + 1 if arrays else 1)
     token = new_token()
-    intent = Intent(
-        token=token,
-        job_name=f"{name}.{token}.{array.number}",
-        time=time.time(),
-        options=options,
-        **process_fields(this_process()),
-    )
+    name = f"{next(iter(points.values())).prepared.name}.{token}.{array.number}"
+    process = process_fields(this_process())
+    intent = Intent(token=token, job_name=name, time=time.time(), options=options, **process)
     draft = AttemptFolder(sweep.run.arrays / f".{token}")
     draft.path.mkdir(mode=FOLDER_MODE)
+    write_templates(draft, chunk.tasks, points, intent)
+    write_atomic(draft.script, chunk.script, mode=0o755, sync=False)
     write_record(draft.intent, intent)
     try:
         os.rename(draft.path, array.path)  # fails where there is a folder that is not empty (rename(2))
@@ -308,41 +257,28 @@ def _claim(sweep: SweepFolder, name: str, options: tuple[str, ...]) -> tuple[Att
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
         raise UsageError(f"another process is submitting {sweep.name}", f"hpc-launch status {sweep.name}") from None
-    return array, intent
+    sweep.run.note_attempt()
+    return array, name
 
 
-def _write_points(  # noqa: PLR0917 - the stages before
-    sweep: SweepFolder,
-    chunk: ArrayChunk,
-    points: Mapping[int, PreparedAttempt],
-    array: AttemptFolder,
-    intent: Intent,
-    follows: Mapping[int, int] | None,
-) -> dict[int, int]:
-    """Write the attempts of an array; returns its tasks. Raises OSError."""
-    tasks = {}
-    for task, number in chunk.tasks.items():
-        run = create_point(sweep, number)
-        last = None if follows is None else follows[number]
-        if begin_attempt(run, points[number], array, intent, task, follows=last):
-            tasks[task] = number
-            run.note_attempt()
-    return tasks
+def _own_tasks(sweep: SweepFolder, array: AttemptFolder) -> dict[int, int]:
+    """The points of an array by task, without those that another array or another driver has. Raises OSError.
+
+    A first attempt can wait for its task. The next one of a point that is over is written now: other drivers may begin
+    it, too.
+    """
+    others, tasks = in_arrays(sweep, before=array), tasks_of(array)
+    own = [one for one in tasks if others.get(one.point, 0) < one.attempt]
+    own = [one for one in own if one.attempt == 1 or begin_attempt(sweep, array, one)]
+    if len(own) < len(tasks):
+        write_tasks(array, own)
+    return {one.task: one.point for one in own}
 
 
-def _own_tasks(array: AttemptFolder) -> Iterator[tuple[int, AttemptFolder]]:
-    """The attempts that the array's driver claimed for it, which may have ended between the link and the attempt."""
-    own = read_record(array.intent, Intent)
-    for task, attempt in tasks_of(array):
-        intent = read_record(attempt.intent, Intent)
-        mine = intent is None or (own is not None and intent.job_name == own.job_name)
-        if mine and os.path.isdir(attempt.path):
-            yield task, attempt
-
-
-def _release(array: AttemptFolder, reason: str) -> None:
+def _release(sweep: SweepFolder, array: AttemptFolder, reason: str) -> None:
     """Abandon the attempts of an array that no job belongs to, so that another array can take their points."""
     with suppress(OSError), synced_together():
-        for _, attempt in _own_tasks(array):
-            abandon(attempt, refused_text(reason))
+        for attempt in (attempt_of(sweep, task) for task in tasks_of(array)):
+            if is_own(array, attempt):
+                abandon(attempt, refused_text(reason))
         write_atomic(array.path / _RELEASED, "")

@@ -1,14 +1,12 @@
-"""The folder of a sweep: its points, which are runs, its job arrays, and which process submits further points when.
+"""The folder of a sweep: its points, which are runs, its job arrays, and which process submits further points.
 
 The lock of `one_submitter` only saves work: where the file system has no locks, the claims of arrays and attempts still
-make each point train once (arrays.py). Each point whose job ends leaves a file with its number. Only these names are
-counted, and only once in a while does a point look at the others: when a tenth of those in the queue have ended.
+make each point train once (submit_array.py).
 """
 
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import re
 import time
@@ -22,11 +20,10 @@ from typing import Literal
 from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import user
 from hpc_launch.job.sweep_points import SweepPoint, label, matches
-from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.run_info import refuse_other_users_run
 from hpc_launch.runs.records.submission import request_cancel
 
@@ -102,16 +99,6 @@ class SweepFolder(GroupFolder):
         """Locked by the process that submits points (`one_submitter`)."""
         return self.run.path / "lock"
 
-    @property
-    def ended(self) -> Path:
-        """Holds a file for each point whose job has ended while other points had no job yet."""
-        return self.run.path / "ended"
-
-    @property
-    def next_look(self) -> Path:
-        """How many points must have ended before the next one to end submits further points."""
-        return self.run.path / "next-look"
-
     def point(self, number: int) -> RunFolder:
         """The run of a point, whether it exists or not."""
         return RunFolder(self.run.path / f"{self.run.path.name}.{number}")
@@ -119,10 +106,6 @@ class SweepFolder(GroupFolder):
     def runs(self) -> list[RunFolder]:
         """The runs of the points that exist."""
         return [run for point in self.record.points if (run := self.point(point.number)).exists]
-
-    def begun(self) -> list[RunFolder]:
-        """The runs of the points that have an attempt."""
-        return [run for run in self.runs() if run.attempts()]
 
     def array(self, number: int) -> AttemptFolder:
         """The folder of a job array: it is submitted as an attempt is."""
@@ -145,14 +128,6 @@ class SweepFolder(GroupFolder):
 def point_number(run: RunFolder) -> int:
     """The number of a point, by the name of its folder."""
     return int(run.path.name.rpartition(".")[2])
-
-
-def tasks_of(array: AttemptFolder) -> Iterator[tuple[int, AttemptFolder]]:
-    """The tasks of an array, each with the attempt that it runs."""
-    with suppress(OSError):
-        for entry in sorted(os.scandir(array.path), key=lambda entry: entry.name):
-            if entry.name.isdecimal() and entry.is_symlink():
-                yield int(entry.name), AttemptFolder(Path(os.path.normpath(array.path / os.readlink(entry.path))))
 
 
 def sweep_of(run: RunFolder) -> SweepFolder | None:
@@ -204,46 +179,3 @@ def _seems_frozen(sweep: SweepFolder) -> bool:
         return time.time() - sweep.lock.stat().st_mtime > FROZEN_S
     except OSError:
         return False
-
-
-PARTS = 10
-"""One look for each such part of the points in the queue."""
-
-LATELY_S = 60.0
-"""A job that ended so recently may still count as submitted."""
-
-
-def note_ended(sweep: SweepFolder, number: int) -> None:
-    """Note that the job of a point ends. Raises OSError."""
-    sweep.ended.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    with open(sweep.ended / str(number), "wb"):
-        pass
-
-
-def points_ended(sweep: SweepFolder) -> int:
-    """How many points have ended."""
-    with suppress(OSError):
-        return len(os.listdir(sweep.ended))
-    return 0
-
-
-def look_is_due(sweep: SweepFolder) -> bool:
-    """Whether enough points have ended since points were last submitted."""
-    with suppress(OSError, ValueError):
-        return points_ended(sweep) >= int(read_text(sweep.next_look))
-    return True
-
-
-def plan_next_look(sweep: SweepFolder, ended: int, submitted: int) -> None:
-    """Plan the next look, after one that began when `ended` of the now `submitted` points had ended."""
-    with suppress(OSError):
-        write_atomic(sweep.next_look, str(ended + max(1, math.ceil((submitted - ended) / PARTS))))
-
-
-def others_ended_lately(sweep: SweepFolder, number: int) -> bool:
-    """Whether other points ended shortly before this one or since: their jobs leave the queue in moments."""
-    with suppress(OSError):
-        own = os.stat(sweep.ended / str(number)).st_mtime
-        with os.scandir(sweep.ended) as entries:
-            return any(one.stat().st_mtime > own - LATELY_S for one in entries if one.name != str(number))
-    return False

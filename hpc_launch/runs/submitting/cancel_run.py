@@ -14,7 +14,7 @@ from hpc_launch.base.user_dirs import user
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.run_info import Journal, refuse_other_users_run
-from hpc_launch.runs.records.submission import CANCELLED, abandon, request_cancel
+from hpc_launch.runs.records.submission import CANCELLED, abandon, array_of, request_cancel
 from hpc_launch.runs.records.verdict_record import read_verdict
 from hpc_launch.runs.status.attempt_view import AttemptView
 from hpc_launch.runs.submitting.reconcile import real_jobs, still_has_id
@@ -22,8 +22,17 @@ from hpc_launch.runs.submitting.successor_job import cancel_successor
 from hpc_launch.schedulers.scheduler import Cancelling
 
 
-def cancel_run(run: RunFolder, scheduler: Cancelling, *, undecided: bool = False, by: str = "") -> list[str]:
+def cancel_run(
+    run: RunFolder,
+    scheduler: Cancelling,
+    *,
+    undecided: bool = False,
+    by: str = "",
+    arrays: frozenset[str] = frozenset(),
+) -> list[str]:
     """Cancel all jobs of a run that may be alive, and return their ids. `by` is who asks; default: this user.
+
+    The tasks of `arrays` are cancelled already.
 
     An attempt that no job has claimed yet is abandoned first, so that it never trains, even if the scheduler does not
     answer now. The same goes for the attempt that a verdict asks for, and with `undecided` for one that a verdict may
@@ -49,7 +58,7 @@ def cancel_run(run: RunFolder, scheduler: Cancelling, *, undecided: bool = False
                 request_cancel(attempt.cancel, by)
             abandon(attempt, f"{CANCELLED} by {by}")
         try:
-            cancelled.extend(_cancel(Reader().read(attempt), scheduler))
+            cancelled.extend(_cancel(Reader().read(attempt), scheduler, arrays))
         except Unreachable as error:
             unreached = error
     _block_next_attempt(run, by, undecided=undecided)
@@ -84,13 +93,14 @@ def _block_next_attempt(run: RunFolder, by: str, *, undecided: bool) -> None:
         abandon(following, f"{CANCELLED} by {by}")
 
 
-def _cancel(files: AttemptFiles, scheduler: Cancelling) -> list[str]:
-    """Cancel the attempt's job, or all jobs of its name where no id is known."""
+def _cancel(files: AttemptFiles, scheduler: Cancelling, arrays: frozenset[str] = frozenset()) -> list[str]:
+    """Cancel the attempt's job, or all jobs of its name where no id is known. Those of `arrays` are cancelled."""
     try:
-        jobs = _by_id(files.job_id, files, scheduler) if files.job_id else _by_name(files, scheduler)
+        done = files.job_id is not None and array_of(files.job_id) in arrays
+        jobs = [] if done else _by_id(files.job_id, files, scheduler) if files.job_id else _by_name(files, scheduler)
         for job_id in jobs:
             scheduler.cancel(job_id)
-        if jobs and files.cancel is not None:
+        if (jobs or done) and files.cancel is not None:
             with suppress(OSError):
                 write_record(files.attempt.cancel, structs.replace(files.cancel, sent=time.time()))
     except SchedulerError as error:

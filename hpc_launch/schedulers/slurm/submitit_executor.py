@@ -228,7 +228,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
         # Submitit writes in the locale's encoding; the script is always UTF-8.
         submission_file_path.write_bytes(self._submission.script.encode("utf-8", "surrogateescape"))
         array, folder = self._submission.array, str(self._submission.folder).replace("%", "%%")
-        log = f"{folder}/{'%a/' if array else ''}{self._submission.batch_log.name}"  # sbatch expands %j etc.
+        log = f"{folder}/{'%a.log' if array else self._submission.batch_log.name}"  # sbatch expands %j etc.
         self.asked = True
         return [
             *("timeout", f"--kill-after={KILL_AFTER_S}", str(SUBMIT_TIMEOUT_S)),
