@@ -11,6 +11,9 @@ from hpc_launch.images.runtimes.wrap_command import CommandWrapper
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor
 
+TASK_MARK = "HPC_LAUNCH_TASK_NUMBER_"
+"""Stands for the number of the task in the files that the tasks of an array share."""
+
 MARKER = "# ===== Below: the same in every job ====="
 """The line between the job's own part and the static part."""
 RUNTIME = "runtime.sh"

@@ -13,11 +13,8 @@ from hpc_launch.job.shell_text import Text, Var, quote
 from hpc_launch.plan.environment import GLOO_INTERFACES, NCCL_INTERFACES
 from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
-from hpc_launch.script.parts import MARKER, checks_programs, part_names, runtime_digest, static_part
+from hpc_launch.script.parts import MARKER, TASK_MARK, checks_programs, part_names, runtime_digest, static_part
 from hpc_launch.script.template_environment import template_environment
-
-TASK_MARK = "HPC_LAUNCH_TASK_NUMBER_"
-"""Stands for the number of the task in the files that the tasks of an array share."""
 
 
 def render_array(plan: LaunchPlan) -> str:

@@ -22,7 +22,7 @@ from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.submission import Intent, read_claim
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
-from hpc_launch.script.render import TASK_MARK
+from hpc_launch.script.parts import TASK_MARK
 
 _WRITTEN = "written"
 """The file of an array all of whose points have their folders."""
