@@ -183,7 +183,7 @@ def _copy(name: str, url: str, revision: str, trusted: str | None) -> Team:
             home = make_private(teams_folder() / name)
             draft = tempfile.mkdtemp(prefix=".", dir=home)
             shutil.copytree(profiles, draft, dirs_exist_ok=True)
-            if team.folder.exists():
+            if os.path.isdir(team.folder):
                 shutil.rmtree(draft)
             else:
                 os.rename(draft, team.folder)
