@@ -13,6 +13,7 @@ from hpc_launch.cli.terminal import print_note
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.learn import LearnedSite
+    from hpc_launch.site_tools.learn_hosts import LearnedHosts
 
 
 @click.command("learn")
@@ -64,94 +65,68 @@ def command(
     from hpc_launch.base.errors import UsageError
     from hpc_launch.job.units import parse_duration
     from hpc_launch.schedulers.scheduler import scheduler_for
-    from hpc_launch.site_tools.learn import learn, save, target
+    from hpc_launch.site_tools.learn import LearnedSite, learn, save, target
+    from hpc_launch.site_tools.learn_hosts import learn_hosts
     from hpc_launch.view.terminal import waiting_notice
 
-    if as_json and str(output) == "-":
-        raise UsageError("-o - and --json exclude each other", "name a file with -o FILE")
-    if hostfile is not None:
-        if smoke or partitions:
-            raise UsageError("--smoke and --partition are for Slurm", "omit them with --hosts")
-        return _learn_hosts(hostfile, name, output, force=force, as_json=as_json)
-    if partitions and not smoke:
-        raise UsageError("--partition requires --smoke", "add --smoke, or omit --partition to survey all partitions")
+    to_stdout = str(output) == "-"
+    for wrong, message, hint in (
+        (as_json and to_stdout, "-o - and --json exclude each other", "name a file with -o FILE"),
+        (hostfile and (smoke or partitions), "--smoke and --partition are for Slurm", "omit them with --hosts"),
+        (partitions and not smoke, "--partition requires --smoke", "add --smoke, or omit it to survey all partitions"),
+        (smoke and to_stdout, "--smoke requires a file, because its jobs use the profile", "name a file with -o FILE"),
+    ):
+        if wrong:
+            raise UsageError(message, hint)
     try:
         seconds = parse_duration(patience)
     except ValueError as error:
         raise UsageError(f"--patience: {error}") from None
-    with waiting_notice("querying Slurm about the cluster"):
-        lesson = learn(name, scheduler_for("slurm"))
-    path = output or target(lesson.draft.name)
-    to_stdout = str(path) == "-"
-    if to_stdout and smoke:
-        raise UsageError("--smoke requires a file, because its jobs use the profile", "name a file with -o FILE")
+    lesson: LearnedSite | LearnedHosts
+    with waiting_notice("querying the hosts" if hostfile else "querying Slurm about the cluster"):
+        lesson = learn_hosts(hostfile, name) if hostfile else learn(name, scheduler_for("slurm"))
     if to_stdout:
         click.echo(lesson.draft.text(), nl=False)
         return 0
-    _refuse_to_overwrite(path, force=force)
+    path = output or target(lesson.draft.name)
+    if os.path.exists(path) and not force:
+        raise UsageError(f"{path} already exists", "overwrite it with --force, or name another file with -o FILE")
     save(lesson.draft, path)
-    if smoke:
+    if smoke and isinstance(lesson, LearnedSite):
         _measure(lesson, path, partitions, seconds)
         save(lesson.draft, path)
-    _show(lesson, path, as_json=as_json)
-    return 1 if any(one.fault for one in lesson.probe_results) else 0
-
-
-def _learn_hosts(hostfile: Path, name: str | None, output: Path | None, *, force: bool, as_json: bool) -> int:
-    from hpc_launch.site_tools.learn import learn_hosts, save, target
-    from hpc_launch.view.site_tables import learned_lines
-    from hpc_launch.view.terminal import waiting_notice
-
-    with waiting_notice("querying the hosts"):
-        lesson = learn_hosts(hostfile, name)
-    path = output or target(lesson.draft.name)
-    if str(path) == "-":
-        click.echo(lesson.draft.text(), nl=False)
-        return 0
-    _refuse_to_overwrite(path, force=force)
-    save(lesson.draft, path)
     if as_json:
         echo_json({**lesson.as_json(), "file": str(path)})
-        return 0
-    for line in learned_lines(lesson):
-        click.echo(line, err=True)
-    click.echo(path)
-    return 0
-
-
-def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
-    from hpc_launch.base.errors import UsageError
-
-    if os.path.exists(path) and not force:
-        raise UsageError(
-            f"{path} already exists",
-            "overwrite it with --force, or name another file with -o FILE",
-        )
+    else:
+        _show(lesson, path)
+    return 1 if isinstance(lesson, LearnedSite) and any(one.fault for one in lesson.probe_results) else 0
 
 
 def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
+    from hpc_launch.preflight.short_run import Context
     from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.scheduler import scheduler_for
     from hpc_launch.service.poll import tracker_of
     from hpc_launch.site_tools.learn import measure
-    from hpc_launch.site_tools.learning.probe_jobs import ProbeContext
 
     index = user_index(os.environ)
-    around = ProbeContext(scheduler_for("slurm"), index, lambda run: tracker_of([run], index), print_note)
+    around = Context(scheduler_for("slurm"), lambda run: tracker_of([run], index), print_note, index)
     measure(lesson, path, partitions, seconds, around)
 
 
-def _show(lesson: LearnedSite, path: Path, *, as_json: bool) -> None:
+def _show(lesson: LearnedSite | LearnedHosts, path: Path) -> None:
     from hpc_launch.prepare.prepare import detect_site
-    from hpc_launch.site_tools.learn import summary, target
+    from hpc_launch.site_tools.draft_profile import can_do
+    from hpc_launch.site_tools.learn import LearnedSite, target
+    from hpc_launch.view.site_tables import learned_lines
 
-    facts = summary(lesson)
-    if as_json:
-        echo_json({**facts, "file": str(path)})
+    if not isinstance(lesson, LearnedSite):
+        for line in learned_lines(lesson):
+            click.echo(line, err=True)
+        click.echo(path)
         return
-    capabilities = facts["can"]
-    able = [name for name, value in capabilities.items() if value] if isinstance(capabilities, dict) else []
-    print_note(f"Slurm {facts['slurm']}: {', '.join(able)}")
+    able = [name for name, value in can_do(lesson.survey).items() if value]
+    print_note(f"Slurm {lesson.survey.version}: {', '.join(able)}")
     for line in [*lesson.draft.data.get("unknown", []), *lesson.faults]:
         print_note(f"  {line}")
     accounts = lesson.survey.accounting.accounts if lesson.survey.accounting else ()

@@ -12,8 +12,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Place
 from hpc_launch.job.units import format_memory, format_time, parse_time
 from hpc_launch.schedulers.slurm.query_cluster import Partition, Survey, survey
-from hpc_launch.site_tools.learn import user_groups
-from hpc_launch.site_tools.learning.draft_queues import (
+from hpc_launch.site_tools.draft_queues import (
     Part,
     effective_qos,
     level_memory,
@@ -21,6 +20,7 @@ from hpc_launch.site_tools.learning.draft_queues import (
     no_access_reason,
     parts,
 )
+from hpc_launch.site_tools.learn import user_groups
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import NodeClass, Queue
 from hpc_launch.sites.read_profile import load_site_profile

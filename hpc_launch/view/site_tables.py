@@ -44,7 +44,7 @@ def difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
 
 
 if TYPE_CHECKING:
-    from hpc_launch.site_tools.learn import LearnedHosts
+    from hpc_launch.site_tools.learn_hosts import LearnedHosts
     from hpc_launch.site_tools.site_nodes import SiteHost
 
 

@@ -12,7 +12,7 @@ import pytest
 from hpc_launch.base.installed import AGENT, HOOKS, PHASES, agent_archive
 from hpc_launch.preflight.bench import MODULES
 from hpc_launch.schedulers.ssh.on_first_host import PROGRAM as LEASE
-from hpc_launch.site_tools.learn import PROGRAM as DESCRIBE
+from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE
 from tests.agent.program import program
 
 ALONE = {AGENT / "folders.py", HOOKS, PHASES, LEASE, DESCRIBE, *MODULES.values()}

@@ -15,10 +15,9 @@ import yaml
 
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.hostlist import SlotHost, read_hostfile
-from hpc_launch.site_tools.learn import PROGRAM
-from hpc_launch.site_tools.learning.draft_hosts import draft_hosts
-from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft
-from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network, differences, read_facts
+from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft
+from hpc_launch.site_tools.host_facts import HostFacts, common_network, differences, read_facts
+from hpc_launch.site_tools.learn_hosts import PROGRAM, draft_hosts
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import read_site
 

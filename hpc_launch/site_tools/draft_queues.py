@@ -1,7 +1,4 @@
-"""Queues of a cluster for one user: its partitions, and the QOS that limit or select within them. Pure.
-
-Group a cluster's nodes by hardware, and find out how to request each group of a partition. Pure.
-"""
+"""Queues of a cluster for one user: its partitions, their nodes by hardware, and the QOS that limit or select. Pure."""
 
 from __future__ import annotations
 
@@ -152,14 +149,8 @@ REQUEUES_BY_MODE = {"REQUEUE": True, "CANCEL": False}
 """Slurm's PreemptMode: whether a preempted job is requeued (slurm.conf(5))."""
 
 
-@dataclass(frozen=True)
-class LearnedQueue:
-    """A queue with its name and the sources of its facts, by key."""
-
-    name: str
-    data: Mapping[str, Any]
-    notes: Mapping[str, str]
-    qos: str | None
+Fact = tuple[str, Any, str | None]
+"""A key of a queue, its value, and the source."""
 
 
 def no_access_reason(partition: Partition, survey: Survey, groups: frozenset[str]) -> str | None:
@@ -186,16 +177,16 @@ def no_access_reason(partition: Partition, survey: Survey, groups: frozenset[str
 
 def queues(
     partition: Partition, found: list[Part], names: Mapping[Hardware, str], survey: Survey
-) -> Iterator[LearnedQueue]:
-    """A queue for each type of node in a partition, and for each QOS that a job may select."""
+) -> Iterator[tuple[str, list[Fact]]]:
+    """A queue for each type of node in a partition, and for each QOS that a job may select: its name and facts."""
     for at, part in enumerate(found):
         class_name = names[part.group.hardware]
         name = partition.name if at == 0 else f"{partition.name}-{class_name}"
         choices = list(_choices(partition, survey))
         required_qos = choices.pop(0) if choices and _needs_qos(partition, survey) else None
-        yield _queue(name, partition, part, class_name, survey, required_qos)
+        yield name, _facts(partition, part, class_name, survey, required_qos)
         for qos in choices if at == 0 else ():
-            yield _queue(f"{name}-{qos.name}", partition, part, class_name, survey, qos)
+            yield f"{name}-{qos.name}", _facts(partition, part, class_name, survey, qos)
 
 
 def _needs_qos(partition: Partition, survey: Survey) -> bool:
@@ -218,41 +209,32 @@ def _choices(partition: Partition, survey: Survey) -> Iterator[Qos]:
             yield qos
 
 
-def _queue(  # noqa: PLR0917 - what a queue is made of
-    name: str, partition: Partition, part: Part, class_name: str, survey: Survey, chosen: Qos | None
-) -> LearnedQueue:
+def _facts(partition: Partition, part: Part, class_name: str, survey: Survey, chosen: Qos | None) -> list[Fact]:
+    """What the profile says about a queue. `chosen`: the QOS that its jobs select."""
     limit = effective_qos(partition, survey, chosen)
-    notes = {"partition": f"{part.group.nodes} nodes"}
-    data: dict[str, Any] = {"partition": partition.name, "node_class": class_name}
-    if chosen is not None:
-        data["qos"] = chosen.name
-    if part.constraint is not None:
-        data["constraint"] = part.constraint
-        notes["constraint"] = "distinguishes these nodes from others in the partition"
-    if partition.default_time:
-        data["default_time"] = format_time(partition.default_time)
-        notes["default_time"] = "DefaultTime"
-    rows, sources = limits(partition, part, limit)
-    data["limits"] = [rows]
-    notes["limits"] = sources
-    if limit and limit.max_jobs:
-        data["max_jobs"] = limit.max_jobs
-    if limit and limit.max_submitted:
-        data["max_submitted"] = limit.max_submitted
+    row, sources = limits(partition, part, limit)
     gpus = _range(limit.least.get("gres/gpu"), limit.most.get("gres/gpu")) if limit else None
-    if gpus and part.group.hardware.gpus:
-        data["gpus"] = gpus
-        notes["gpus"] = f"QOS {limit.name}" if limit else ""
-    if partition.exclusive or survey.settings.get("SelectType", "").endswith("linear"):
-        data["exclusive"] = "implied"
-        notes["exclusive"] = "OverSubscribe=EXCLUSIVE" if partition.exclusive else "SelectType=select/linear"
-    if "MEMORY" not in survey.settings.get("SelectTypeParameters", "").upper():
-        data["memory"] = "omit"
-        notes["memory"] = f"SelectTypeParameters={survey.settings.get('SelectTypeParameters', '')}"
-    if (preemption := _preemption(partition, survey)) is not None:
-        data["preemption"] = preemption
-        notes["preemption"] = f"PreemptMode={partition.preempt_mode}"
-    return LearnedQueue(name, data, notes, chosen.name if chosen else None)
+    select, counted = (survey.settings.get(key, "") for key in ("SelectType", "SelectTypeParameters"))
+    whole = partition.exclusive or select.endswith("linear")
+    facts: tuple[Fact, ...] = (
+        ("partition", partition.name, f"{part.group.nodes} nodes"),
+        ("node_class", class_name, None),
+        ("qos", chosen.name if chosen else None, None),
+        ("constraint", part.constraint, "distinguishes these nodes from others in the partition"),
+        ("default_time", format_time(partition.default_time) if partition.default_time else None, "DefaultTime"),
+        ("limits", [row], sources),
+        ("max_jobs", limit.max_jobs if limit else None, None),
+        ("max_submitted", limit.max_submitted if limit else None, None),
+        ("gpus", gpus if part.group.hardware.gpus else None, f"QOS {limit.name}" if limit else None),
+        (
+            "exclusive",
+            "implied" if whole else None,
+            "OverSubscribe=EXCLUSIVE" if partition.exclusive else "SelectType=select/linear",
+        ),
+        ("memory", None if "MEMORY" in counted.upper() else "omit", f"SelectTypeParameters={counted}"),
+        ("preemption", _preemption(partition, survey), f"PreemptMode={partition.preempt_mode}"),
+    )
+    return [fact for fact in facts if fact[1]]
 
 
 def effective_qos(partition: Partition, survey: Survey, chosen: Qos | None) -> Qos | None:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpc_launch.base.errors import UsageError
 from hpc_launch.job.commented_yaml import yaml_text
 from hpc_launch.schedulers.slurm.query_cluster import Survey
-from hpc_launch.site_tools.learning.draft_queues import (
+from hpc_launch.site_tools.draft_queues import (
     Group,
     Hardware,
-    LearnedQueue,
     Part,
     level_memory,
     names,
@@ -21,7 +21,7 @@ from hpc_launch.site_tools.learning.draft_queues import (
     queues,
     vendor,
 )
-from hpc_launch.site_tools.learning.host_facts import HostGpu, LoginNode
+from hpc_launch.site_tools.host_facts import HostGpu, LoginNode
 
 SOURCE = "learned"
 """Source of the facts in a learned profile."""
@@ -65,9 +65,12 @@ class LearnContext:
     day: str
 
 
-def profile_name(text: str) -> str:
-    """Derive a profile name from Slurm's cluster name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "cluster"
+def profile_name(name: str | None, found: str) -> str:
+    """The name of a profile, by default from a cluster's or a file's. Raises UsageError for an invalid one."""
+    valid = re.sub(r"[^A-Za-z0-9._-]+", "-", found if name is None else name).strip("-._")[:64]
+    if name is not None and name != valid:
+        raise UsageError(f"{name!r} is not a valid profile name", "use letters, digits, dots, dashes and underscores")
+    return valid or "cluster"
 
 
 def draft(name: str, survey: Survey, login: LoginNode, context: LearnContext) -> ProfileDraft:
@@ -161,8 +164,9 @@ def _hardware_and_queues(result: ProfileDraft, survey: Survey, context: LearnCon
     result.put({}, "queues")
     for partition in survey.partitions:
         if partition.name in accessible:
-            for learned in queues(partition, accessible[partition.name], classes, survey):
-                _queue(result, learned)
+            for name, facts in queues(partition, accessible[partition.name], classes, survey):
+                for key, value, note in facts:
+                    result.put(value, "queues", name, key, note=note)
     unknown += [
         f"how to distinguish {classes[part.group.hardware]} from other nodes" for part in all_parts if part.unclear
     ]
@@ -190,11 +194,6 @@ def _node_class(result: ProfileDraft, name: str, hardware: Hardware, survey: Sur
         result.put(f"{dialect}-type" if typed else dialect, *path, "gpu_request", note=f"SelectType={select}")
 
 
-def _queue(result: ProfileDraft, learned: LearnedQueue) -> None:
-    for key, value in learned.data.items():
-        result.put(value, "queues", learned.name, key, note=learned.notes.get(key))
-
-
 def _options(result: ProfileDraft, groups: Iterable[Group]) -> None:
     """Options for features that only some nodes of a type have."""
     features = sorted(frozenset().union(*(group.some for group in groups)))
@@ -218,12 +217,13 @@ def _software(result: ProfileDraft, survey: Survey, login: LoginNode) -> None:
     runtime = next(iter(runtimes), "none")
     note = f"found: {', '.join(runtimes)}" if runtimes else "no container runtime found on this host"
     result.put(runtime, "containers", "runtime", note=note)
-    stacks = {re.sub(r"[^A-Za-z0-9._-]+", "-", name): name for name in login.torch_modules}
+    torch_modules = [name for name in login.modules if re.search("torch", name, re.IGNORECASE)]
+    stacks = {re.sub(r"[^A-Za-z0-9._-]+", "-", name): name for name in torch_modules}
     if stacks:
         found = {key: {"environment": {"modules": [name]}} for key, name in stacks.items()}
         note = f"module avail ({login.module_system}); select with `environment: {{stack: NAME}}`"
         result.put(found, "stacks", note=note)
-    other_modules = [name for name in login.modules if name not in login.torch_modules]
+    other_modules = [name for name in login.modules if name not in torch_modules]
     result.remarks.append(
         f"Modules: {login.module_system}{f'; {chr(44).join(other_modules)}' if other_modules else ''}."
     )

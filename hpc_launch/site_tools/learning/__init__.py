@@ -1,1 +1,0 @@
-"""Draft a site profile from the cluster itself."""
