@@ -13,8 +13,7 @@ import os
 from typing import List, Optional, Set
 
 from hpc_launch.agent import program
-from hpc_launch.agent.connection import SSH, Connection, last_line, shown
-from hpc_launch.agent.fan_out import FanOut, where_shared
+from hpc_launch.agent.fan_out import SSH, Connection, FanOut, last_line, shown, where_shared
 
 NO_PROGRAM = 127
 
@@ -46,7 +45,6 @@ class Checks(FanOut):
 
     def on_end(self, connection: Connection) -> None:
         """Report for a host that cannot."""
-        self.drain(connection)
         for line in connection.messages.splitlines():
             self.log.write(("%s: %s\n" % (connection.host, shown(line))).encode())
         code = connection.code or 0

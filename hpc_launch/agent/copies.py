@@ -29,9 +29,8 @@ import time
 from fnmatch import fnmatchcase
 from typing import IO, Iterator, List, Optional, Sequence, Tuple
 
-from hpc_launch.agent.connection import OPTIONS, ask, last_line, shown
 from hpc_launch.agent.copy_list import TooLargeError, run_files, workdir_files
-from hpc_launch.agent.fan_out import AT_ONCE, say
+from hpc_launch.agent.fan_out import AT_ONCE, OPTIONS, ask, last_line, say, shown
 from hpc_launch.agent.folders import FIRST_HOST
 
 LOOK_S = 2.0

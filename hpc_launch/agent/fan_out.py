@@ -1,33 +1,178 @@
-"""Starts the script of a node on each host by ssh, and holds the connections until all have ended.
+"""Runs bash on hosts by ssh: a question with an answer, or the script of a node on each host of a job.
 
     fan_out.py ATTEMPT_FOLDER [--spares] HOST...
 
-At most AT_ONCE hosts are logging in at the same time. Every second each connection gets a line: without it, a host ends
-its part of the job (on_host.py). When a connection is lost, or on SIGTERM, the others are ended. The exit
-code is that of the host that failed first. With --spares, the others stay: the job does without the host.
+starts the hosts of a job, and holds the connections until all have ended. At most AT_ONCE hosts are logging in at the
+same time. Every second each connection gets a line: without it, a host ends its part of the job (on_host.py). When a
+connection is lost, or on SIGTERM, the others are ended. The exit code is that of the host that failed first. With
+--spares, the others stay: the job does without the host.
+
+Uses the user's own ssh with its configuration. Commands go through the standard input to a bash, so that no shell of
+another kind has to read them; what a host prints at login, before a random mark, is dropped. Output goes to files,
+which no master connection in the background can hold open; time and output are bounded.
 
 Self-contained: standard library of Python 3.6 or later.
 """
 
 import os
-import selectors
+import random
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from typing import List, Optional, Sequence
 
 from hpc_launch.agent import program
-from hpc_launch.agent.connection import BEAT_S, END_S, SSH, SSH_FAILED, Connection, arrived
 
+OPTIONS = [
+    "-oBatchMode=yes",
+    "-oLogLevel=ERROR",
+    "-oClearAllForwardings=yes",
+    "-oForwardAgent=no",
+    "-oForwardX11=no",
+    "-oPermitLocalCommand=no",
+]
+"""For each ssh of hpc-launch."""
+SSH = [
+    *("ssh", "-T", *OPTIONS, "-oConnectTimeout=20", "-oServerAliveInterval=2", "-oServerAliveCountMax=3"),
+    "-oControlPath=none",  # a shared connection ends with its last session, and is watched by the options of its first
+]
+SSH_FAILED = 255
+"""The exit code of ssh itself (ssh(1))."""
 AT_ONCE = 32
+LOOK_S = 0.1
+BEAT_S = 1.0
+"""How often each held connection gets a line."""
 START_S = 120.0
 """Seconds for a host to get from the login to the command."""
+END_S = 8.5
+"""Seconds for the hosts to end their processes: less than the supervisor's 10 s between SIGTERM and SIGKILL."""
 LEFT_S = 10.0
 """Seconds to end what a host whose connection was lost may have left."""
 OVER = b"\nover\n"
 """Printed last by a host whose command ended by itself and noted its exit code."""
+MAX_LOGIN = 64 << 20
+"""Bytes that a host may print at login."""
+MAX_ANSWER = 4 << 20
+MAX_MESSAGES = 64 << 10
+
+
+class Connection:
+    """One ssh that runs a line of bash on a host: `held`, until its input ends.
+
+    Attributes:
+        started: Whether the host has got as far as the line.
+        quiet: Whether it had printed nothing by then.
+        output: What it printed: after the mark once it has started, before that the end of the login.
+        messages: The end of the standard error.
+        too_long: Whether it printed more than is allowed.
+        code: The exit code of ssh, after its end.
+    """
+
+    def __init__(self, node: int, host: str, line: str, ssh: Sequence[str] = SSH, held: bool = True) -> None:
+        self.node, self.host, self.begin = node, host, time.monotonic()
+        self.output = self.messages = b""
+        self.code = 0
+        self.started = self.too_long = False
+        self.quiet = True
+        self._taken = self._begin = 0
+        """Bytes that were read, and those of them before the output."""
+        mark = "hpc-launch-%032x" % random.SystemRandom().getrandbits(128)
+        self._mark = ("%s\n" % mark).encode()
+        # Two words by `printf` itself: a shell that echoes its input must not look like an answer.
+        text = "printf '%%s%%s\\n' %s %s; %s\n" % (mark[:20], mark[20:], line)
+        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        with tempfile.TemporaryFile() as given:
+            given.write(text.encode("utf-8", "surrogateescape"))
+            given.seek(0)
+            # A session of its own: signals to the job's processes must not reach ssh before its host has ended.
+            self.process = subprocess.Popen(
+                [*ssh, "--", host, "bash -s"],
+                stdin=subprocess.PIPE if held else given,
+                stdout=self._out,
+                stderr=self._err,
+                start_new_session=True,
+            )
+        if self.process.stdin is not None:
+            self.write(text.encode("utf-8", "surrogateescape"))
+            os.set_blocking(self.process.stdin.fileno(), False)
+
+    def write(self, text: bytes) -> None:
+        """Send text, unless ssh has ended or takes nothing now."""
+        try:
+            if self.process.stdin is not None and not self.process.stdin.closed:
+                os.write(self.process.stdin.fileno(), text)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """End the input: the host ends its part of the job."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def look(self) -> bool:
+        """Read what the host has printed. Returns whether ssh has ended."""
+        if self._out.closed:
+            return True
+        code = self.process.poll()
+        size = os.fstat(self._out.fileno()).st_size
+        while self._taken < size:
+            data = os.pread(self._out.fileno(), 1 << 20, self._taken)
+            self._taken += len(data)
+            self.output = (self.output + data)[-MAX_ANSWER:]
+            if not self.started:
+                before, mark, rest = self.output.partition(self._mark)
+                self.quiet = self.quiet and not before
+                if mark:
+                    self.started, self.output, self._begin = True, rest, self._taken - len(rest)
+        self.too_long = self._taken - self._begin > (MAX_ANSWER if self.started else MAX_LOGIN)
+        if code is None:
+            return False
+        self.code, size = code, os.fstat(self._err.fileno()).st_size
+        self.messages = os.pread(self._err.fileno(), MAX_MESSAGES, max(size - MAX_MESSAGES, 0))
+        for stream in filter(None, (self._out, self._err, self.process.stdin)):
+            stream.close()
+        return True
+
+    def end(self, seconds: float) -> bool:
+        """Wait for ssh to end; kill it after so many seconds, which returns False, and when it prints too much."""
+        until = time.monotonic() + seconds
+        try:
+            while not self.look() and not self.too_long:
+                if time.monotonic() > until:
+                    return False
+                time.sleep(LOOK_S / 4)
+            return True
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.look()
+
+    def reason(self) -> str:
+        """The last line that ssh or the host wrote, without control characters."""
+        line = "it prints too much" if self.too_long and not self.started else last_line(self.messages)
+        return ": " + line if line else ""
+
+
+def ask(host: str, lines: Sequence[str], timeout_s: float, ssh: Sequence[str] = SSH) -> Connection:
+    """Run lines of bash on a host. Raises OSError and subprocess.TimeoutExpired."""
+    one = Connection(0, host, "\n".join(lines), ssh, held=False)
+    if not one.end(timeout_s):
+        raise subprocess.TimeoutExpired([*ssh, host], timeout_s)
+    return one
+
+
+def last_line(text: bytes) -> str:
+    """The last line that is not empty, without control characters."""
+    lines = [line for line in map(shown, text.splitlines()) if line]
+    return lines[-1][:300] if lines else ""
+
+
+def shown(text: bytes) -> str:
+    """Text of a host, without control characters."""
+    return "".join(one if one.isprintable() else "?" for one in text.decode("utf-8", "replace").strip())
 
 
 class FanOut:
@@ -39,11 +184,10 @@ class FanOut:
         self.folder, self.spares = folder, spares
         self.waiting = list(enumerate(hosts))
         self.running: List[Connection] = []
-        self.cleaning: List["subprocess.Popen[bytes]"] = []
+        self.cleaning: List[Connection] = []
         self.end_at: Optional[float] = None
         self.code = 0
         self.stopped = False
-        self.selector = selectors.DefaultSelector()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.on_signal)
 
@@ -65,37 +209,27 @@ class FanOut:
         while self.running or self.waiting:
             if self.stopped and self.end_at is None:
                 self.end()
-            self.start()
-            for key, data in arrived(self.selector, 0.3):
-                key.data.take(key.fileobj, data)
-                self.on_output(key.data)
+            while self.waiting and sum(not one.started for one in self.running) < AT_ONCE:
+                node, host = self.waiting.pop(0)
+                self.running.append(Connection(node, host, self.line(node), self.ssh))
+            time.sleep(LOOK_S)
             now = time.monotonic()
-            if now - beat >= BEAT_S:
-                beat = now
-                for connection in self.running:
+            for connection in list(self.running):
+                if now - beat >= BEAT_S:
                     connection.write(b"\n")
-            for connection in self.running:
-                late = not connection.started and now - connection.begin > START_S
-                if late or (self.end_at is not None and now > self.end_at):
+                ended = connection.look()
+                self.on_output(connection)
+                late = not connection.started and (connection.too_long or now - connection.begin > START_S)
+                if ended:
+                    self.running.remove(connection)
+                    self.on_end(connection)
+                elif late or (self.end_at is not None and now > self.end_at):
                     connection.process.kill()
-            for connection in [one for one in self.running if one.ended()]:
-                self.running.remove(connection)
-                self.on_end(connection)
+            beat = now if now - beat >= BEAT_S else beat
         end_at = time.monotonic() + LEFT_S
-        for process in self.cleaning:
-            try:
-                process.wait(timeout=max(end_at - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                process.kill()
+        for connection in self.cleaning:
+            connection.end(end_at - time.monotonic())
         return self.code
-
-    def start(self) -> None:
-        """Start the next hosts, as soon as others have logged in."""
-        while self.waiting and sum(not one.started for one in self.running) < AT_ONCE:
-            node, host = self.waiting.pop(0)
-            connection = Connection(node, host, self.line(node), self.ssh)
-            self.running.append(connection)
-            connection.register(self.selector, connection)
 
     def line(self, node: int) -> str:
         """What a host runs."""
@@ -106,18 +240,9 @@ class FanOut:
     def on_output(self, connection: Connection) -> None:
         """Use what a host has printed."""
 
-    def drain(self, connection: Connection) -> None:
-        """Take the rest of what a connection printed."""
-        for stream in connection.outputs():
-            if stream in self.selector.get_map():
-                self.selector.unregister(stream)
-        connection.drain()
-        self.on_output(connection)
-
     def on_end(self, connection: Connection) -> None:
         """Note the end of a connection: one that was lost ends the job."""
-        self.drain(connection)
-        code = connection.code or 0
+        code = connection.code
         code = 128 - code if code < 0 else code
         by_itself = connection.started and (code == 0 or connection.output.endswith(OVER))
         if self.end_at is not None or by_itself:
@@ -142,19 +267,8 @@ class FanOut:
         """End the processes of a host whose connection was lost: its end may have been that of the agent there."""
         words = ["python3", *program("job_processes"), "end", self.folder, str(connection.node)]
         ssh = ["ssh", "-oConnectTimeout=3", *SSH[1:]]  # ssh takes the first of an option
-        process = subprocess.Popen(
-            [*ssh, "--", connection.host, "bash -s"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            if process.stdin is not None:
-                process.stdin.write(("exec %s\n" % " ".join(map(shlex.quote, words))).encode())
-                process.stdin.close()
-        except BrokenPipeError:  # ssh has ended
-            pass
-        self.cleaning.append(process)
+        line = "exec " + " ".join(map(shlex.quote, words))
+        self.cleaning.append(Connection(connection.node, connection.host, line, ssh, held=False))
 
 
 def where_shared(script: str, words: List[str], hint: str = "") -> str:

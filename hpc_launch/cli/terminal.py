@@ -193,7 +193,7 @@ def run_there(host: str, arguments: Sequence[str]) -> int:
     import shlex
     import subprocess
 
-    from hpc_launch.agent.connection import SSH_FAILED
+    from hpc_launch.agent.fan_out import SSH_FAILED
     from hpc_launch.base.errors import Unreachable
     from hpc_launch.base.installed import module_command
     from hpc_launch.schedulers.ssh.ssh_command import SSH

@@ -15,6 +15,7 @@ SSH = """\
 #!/bin/bash
 for host; do [[ $previous == -- ]] && break; previous=$host; done
 [[ $host != endless ]] || exec yes
+[[ $host != hanging ]] || exec sleep 600
 [[ $host != lost ]] || { printf 'gone\\033[2J\\n' >&2; exit 9; }
 exec bash -s
 """
@@ -44,7 +45,11 @@ def test_a_lost_host_ends_the_others_and_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_never_gets_to_the_job_is_named(tmp_path: Path) -> None:
-    done = start(tmp_path, *altered("fan_out", START_S=1, LEFT_S=1), tmp_path, "a", "endless")
-    assert done.stderr.endswith("] endless: its part of the job ended with code 137: it did not begin within 1 s\n")
+@pytest.mark.parametrize(
+    ("host", "why"), [("hanging", "it did not begin within 1 s"), ("endless", "it prints too much")]
+)
+def test_a_host_that_never_gets_to_the_job_is_named(tmp_path: Path, host: str, why: str) -> None:
+    start_s = 1 if host == "hanging" else 120
+    done = start(tmp_path, *altered("fan_out", START_S=start_s, LEFT_S=1), tmp_path, "a", host)
+    assert done.stderr.endswith(f"] {host}: its part of the job ended with code 137: {why}\n")
     assert done.stderr.count("\n") == 1

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hpc_launch.agent.connection import OPTIONS, SSH_FAILED, ask, last_line
+from hpc_launch.agent.fan_out import OPTIONS, SSH_FAILED, ask, last_line
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.shell_text import quote

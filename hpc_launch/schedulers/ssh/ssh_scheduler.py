@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from hpc_launch.agent.connection import SSH_FAILED
+from hpc_launch.agent.fan_out import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
