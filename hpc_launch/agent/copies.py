@@ -6,14 +6,14 @@ Runs on the first host beside the job's script. It prints `ready` when every hos
 what changed before a SIGUSR2. On SIGUSR1, when all processes of the job have ended, it fetches the rest and ends.
 
 Files go by rsync, or by tar where rsync is missing, over one ssh connection to each host, which all commands share.
-When it is lost, the run goes on, and what the host wrote meanwhile is fetched by the next one.
+The next one fetches what the host wrote without it.
 
 Self-contained: standard library of Python 3.6 or later.
 """
 
 import argparse
-import base64
 import contextlib
+import glob
 import os
 import pkgutil
 import secrets
@@ -26,27 +26,23 @@ import tarfile
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from fnmatch import fnmatchcase
-from typing import IO, Iterator, List, Optional, Sequence, Tuple
+from typing import IO, Callable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from hpc_launch.agent.copy_list import TooLargeError, run_files, workdir_files
-from hpc_launch.agent.fan_out import AT_ONCE, OPTIONS, ask, last_line, say, shown
+from hpc_launch.agent.fan_out import AT_ONCE, SSH, ask, last_line, say, shown
 from hpc_launch.agent.folders import FIRST_HOST
 
 LOOK_S = 2.0
 """Between two looks at what a host has written. With many hosts it is a tenth of a second for each."""
-LAST_S = 30.0
-"""To fetch the rest of all hosts."""
-SEND_S = 600.0
-FETCH_S = 120.0
-ASK_S = 60.0
+SEND_S, FETCH_S, ASK_S, LAST_S = 600.0, 120.0, 60.0, 30.0
+"""Time limits; the last one is for the rest of all hosts."""
 MARKS = ("ending", "stop", "done", "agent/hang.json")
-"""Files of the attempt whose appearance every host has to see."""
+"""Files of the attempt whose appearance every host has to see; the first one of a name stays."""
 MAX_MARK = 4096
 OUTPUT = "agent/last-output"
 """Its time is when a log of any host grew last: watch_hang.py."""
-OLDER_S = 2
-"""Added to the age of the last output at each exchange in whole seconds, so that it never becomes newer."""
 OWN = (
     *("logs/node-{}.*", "logs/ranks-of-node-{}/**", "agent/node-{}.jsonl"),
     *("agent/stacks/rank-*.txt", "agent/nccl-rank-*"),
@@ -73,41 +69,20 @@ class Copy:
             file.write(self.token)
 
 
-class HostCopy(threading.Thread):
-    """The copy on one host."""
+class HostCopy:
+    """The copy on one host, used by one thread at a time."""
 
-    def __init__(self, copy: Copy, node: int, host: str, sockets: str, every: float = LOOK_S) -> None:
-        super().__init__(daemon=True)
-        self.copy, self.node, self.host, self.every = copy, node, host, every
-        self.turn: "contextlib.AbstractContextManager[object]" = threading.Lock()
-        self.ssh = ["ssh", "-T", *OPTIONS, "-oConnectTimeout=20", "-oServerAliveInterval=2", "-oServerAliveCountMax=3"]
-        self.ssh += ["-oControlMaster=auto", "-oControlPath=%s/%d" % (sockets, node), "-oControlPersist=10"]
+    def __init__(self, copy: Copy, node: int, host: str, sockets: str) -> None:
+        self.copy, self.node, self.host = copy, node, host
+        self.lock = threading.Lock()
+        # ssh takes the first of an option
+        self.ssh = ["ssh", "-oControlMaster=auto", "-oControlPath=%s/%d" % (sockets, node), "-oControlPersist=10"]
+        self.ssh += SSH[1:]
         self.own = [name.format(node) for name in OWN]
-        self.ready, self.done, self.wake = threading.Event(), threading.Event(), threading.Event()
-        self.changed: Optional[List[Part]] = None
-        """What to send again."""
-        self.finish = self.shared = self.by_rsync = False
+        self.marked: Set[str] = set()
+        """The marks that the host has from here."""
+        self.shared = self.by_rsync = False
         self.problem = ""
-
-    def run(self) -> None:
-        try:
-            with self.turn:
-                self.begin()
-            self.ready.set()
-            last = self.shared
-            while not last:
-                self.wake.wait(self.every)
-                self.wake.clear()
-                last = self.finish
-                if self.changed is not None:
-                    self.send(self.changed)
-                    self.changed = None
-                    self.ready.set()
-                self.look(last)
-        except (CopyError, OSError, ValueError, subprocess.SubprocessError) as error:
-            self.problem = str(error)
-        finally:
-            self.done.set()
 
     def begin(self) -> None:
         """Make the folders there and send the copy, unless the host shares the folder of this one."""
@@ -123,6 +98,13 @@ class HostCopy(threading.Thread):
         if not self.shared:
             self.send(copy.parts)
 
+    def send_again(self) -> None:
+        """Send what has changed in the run folder."""
+        run = self.copy.parts[0][0]
+        if not self.shared:
+            with self.lock:
+                self.send([(run, run_files(run, self.copy.attempt))])
+
     def answer(self, lines: str) -> Tuple[str, bool]:
         """What lines of bash print there, and whether the login printed nothing. Raises CopyError."""
         answer = ask(self.host, [lines], ASK_S, self.ssh)
@@ -130,26 +112,26 @@ class HostCopy(threading.Thread):
             raise CopyError(last_line(answer.messages) or "ssh ended with code %d" % answer.code)
         return answer.output.decode("utf-8", "replace").strip(), answer.quiet
 
-    def send(self, parts: List[Part]) -> None:
-        """Send files. rsync leaves out those that are there with the same content."""
+    def send(self, parts: List[Part], keep: bool = False) -> None:
+        """Send files. rsync leaves out those that are there with the same content; `keep`: both, those of a name."""
         for folder, paths in parts:
             listed = b"".join(os.fsencode(path) + b"\0" for path in paths)
             if self.by_rsync:
-                words = ["-lptc", "--chmod=go-w", "--from0", "--files-from=-", folder + "/"]
-                self.rsync([*words, "%s:%s/" % (self.host, folder)], SEND_S, listed)
+                words = ["-lptc", "--chmod=go-w", "--from0", "--files-from=-", *(["--ignore-existing"] if keep else [])]
+                self.rsync([*words, folder + "/", "%s:%s/" % (self.host, folder)], SEND_S, listed)
                 continue
-            with tempfile.TemporaryFile() as packed:
-                tar = ["tar", "-C", folder, "--mode=go-w", "--null", "-T", "-", "-cf", "-"]
-                self.command(tar, SEND_S, listed, packed)
-                packed.seek(0)
-                self.command([*self.ssh, "--", self.host, "exec tar -xpf - -C " + shlex.quote(folder)], SEND_S, packed)
+            unpack = "exec tar -xpf - %s-C %s" % ("--skip-old-files " if keep else "", shlex.quote(folder))
+            tar = ["tar", "-C", folder, "--mode=go-w", "--null", "-T", "-", "-cf", "-"]
+            both = (" ".join(map(shlex.quote, words)) for words in (tar, [*self.ssh, "--", self.host, unpack]))
+            self.command(["bash", "-o", "pipefail", "-c", " | ".join(both)], SEND_S, listed)
 
     def look(self, last: bool) -> None:
-        """Exchange the marks, and fetch what the host has written."""
+        """Exchange the marks and the time of the last output, and fetch what the host has written."""
+        if self.shared:
+            return
         try:
-            said, _ = self.answer(mark_lines(self.copy.attempt) + ("rm -f environment\n" if last else ""))
-            take_marks(self.copy.attempt, said)
-            self.fetch_by_rsync() if self.by_rsync else self.fetch_by_tar(last)
+            with self.lock:
+                self.exchange(last)
         except (CopyError, OSError, ValueError, subprocess.SubprocessError, tarfile.TarError) as error:
             if not self.problem and not last:
                 say("%s: what it writes cannot be fetched now: %s" % (self.host, error))
@@ -157,9 +139,30 @@ class HostCopy(threading.Thread):
         else:
             self.problem = ""
 
+    def exchange(self, last: bool) -> None:
+        """Do it. Raises CopyError and others."""
+        attempt = self.copy.attempt
+        marks = [name for name in MARKS if os.path.exists(os.path.join(attempt, name))]
+        if not self.marked.issuperset(marks):
+            self.send([(attempt, marks)], keep=True)
+            self.marked.update(marks)
+        enter = "cd %s || exit\n" % shlex.quote(attempt)
+        tell = output_lines(attempt) + ("rm -f environment\n" if last else "")
+        said, _ = self.answer("%s%sls %s 2>/dev/null; true" % (enter, tell, " ".join(MARKS)))
+        for name in set(said.split()).intersection(MARKS).difference(marks):
+            text, _ = self.answer("%sexec head -c %d %s" % (enter, MAX_MARK, name))
+            with contextlib.suppress(FileExistsError), open(os.path.join(attempt, name), "x") as file:
+                file.write(text)
+        logs = os.path.join(glob.escape(attempt), "logs", "node-%d.*log" % self.node)
+        before = sum(map(os.path.getsize, glob.glob(logs)))
+        self.fetch_by_rsync() if self.by_rsync else self.fetch_by_tar(last)
+        if sum(map(os.path.getsize, glob.glob(logs))) > before:
+            with open(os.path.join(attempt, OUTPUT), "a") as log:
+                os.utime(log.fileno())
+
     def fetch_by_rsync(self) -> None:
         """Append to the files of the host what is new in them."""
-        names = ["logs/", "logs/ranks-of-node-%d/" % self.node, "agent/", "agent/stacks/", *self.own]
+        names = "logs/", "logs/ranks-of-node-%d/" % self.node, "agent/", "agent/stacks/", *self.own
         only = [*("--include=/" + name for name in names), "--exclude=*"]
         here = self.copy.attempt + "/"
         self.rsync(["-r", "--append", *only, "%s:%s" % (self.host, here), here], FETCH_S)
@@ -183,9 +186,9 @@ class HostCopy(threading.Thread):
                 pass
             with tarfile.open(fileobj=packed, mode="r:") as tar:
                 for member in tar:
-                    data = tar.extractfile(member) if member.isfile() else None
                     own = any(fnmatchcase(member.name, name) for name in self.own) and "/.." not in member.name
-                    if data is not None and own:
+                    data = tar.extractfile(member) if own and member.isfile() else None
+                    if data is not None:
                         path = os.path.join(self.copy.attempt, member.name)
                         os.makedirs(os.path.dirname(path), exist_ok=True)
                         with open(path, "wb") as file:
@@ -196,17 +199,14 @@ class HostCopy(threading.Thread):
         self.command(["rsync", "-s", "--timeout=60", "-e", " ".join(self.ssh), *words], seconds, listed)
 
     @staticmethod
-    def command(
-        words: Sequence[str], seconds: float, given: "bytes | IO[bytes]", output: Optional[IO[bytes]] = None
-    ) -> None:
+    def command(words: Sequence[str], seconds: float, given: bytes, output: Optional[IO[bytes]] = None) -> None:
         """Run a command in a session of its own, which no signal to the job reaches. Raises CopyError."""
         with tempfile.TemporaryFile() as file:
-            if isinstance(given, bytes):
-                file.write(given)
-                file.seek(0)
+            file.write(given)
+            file.seek(0)
             done = subprocess.run(
                 words,
-                stdin=file if isinstance(given, bytes) else given,
+                stdin=file,
                 stdout=output or subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 timeout=seconds,
@@ -224,47 +224,23 @@ class HostCopy(threading.Thread):
             subprocess.run(words, stdin=nothing, stdout=nothing, stderr=nothing, timeout=5, check=False)
 
 
-def mark_lines(attempt: str) -> str:
-    """Bash that makes the marks of this host on another one, and prints those of that one."""
-    lines = ["cd %s || exit" % shlex.quote(attempt), "now=$(date +%s)"]
-    for name in MARKS:
-        with contextlib.suppress(OSError), open(os.path.join(attempt, name), "rb") as file:
-            text = shlex.quote(file.read(MAX_MARK).decode("utf-8", "replace"))
-            lines.append("(set -C; printf %%s %s >%s) 2>/dev/null" % (text, name))
-    lines += ["last() { stat -c %%Y %s 2>/dev/null || echo 0; }" % OUTPUT]
-    with contextlib.suppress(OSError):
+def output_lines(attempt: str) -> str:
+    """Bash that lets another host know when a log grew last, by its age: clocks differ."""
+    try:
         age = time.time() - os.stat(os.path.join(attempt, OUTPUT)).st_mtime
-        lines.append("at=$((now - %d)); [ $at -le $(last) ] || touch -d @$at %s" % (age + OLDER_S, OUTPUT))
-    lines += [
-        "for name in %s; do [ ! -f $name ] || echo mark $name $(head -c %d $name | base64 -w 0); done"
-        % (" ".join(MARKS), MAX_MARK),
-        "[ ! -f %s ] || echo output $((now - $(last) + %d))" % (OUTPUT, OLDER_S),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def take_marks(attempt: str, said: str) -> None:
-    """Make the marks that another host printed."""
-    for kind, name, *data in (line.split() for line in said.splitlines() if " " in line):
-        if kind == "mark" and name in MARKS:
-            with contextlib.suppress(FileExistsError), open(os.path.join(attempt, name), "xb") as file:
-                file.write(base64.b64decode("".join(data[:1])))
-        elif kind == "output" and name.isdigit():
-            path, at = os.path.join(attempt, OUTPUT), time.time() - int(name)
-            if not os.path.exists(path) or os.stat(path).st_mtime < at:
-                with open(path, "a"):
-                    os.utime(path, (at, at))
+    except OSError:
+        return ""
+    at = "at=$(($(date +%%s) - %d)); " % (age + 1)
+    return at + "[ $at -le $(stat -c %%Y %s 2>/dev/null || echo 0) ] || touch -d @$at %s\n" % (OUTPUT, OUTPUT)
 
 
 class Copies:
     """The copies on all hosts."""
 
     def __init__(self, copy: Copy, hosts: List[str], sockets: str) -> None:
-        every, turn = max(LOOK_S, len(hosts) / 10), threading.Semaphore(AT_ONCE)
-        self.copy = copy
-        self.hosts = [HostCopy(copy, node, host, sockets, every) for node, host in enumerate(hosts)]
-        for one in self.hosts:
-            one.turn = turn
+        self.every = max(LOOK_S, len(hosts) / 10)
+        self.pool = ThreadPoolExecutor(AT_ONCE)
+        self.hosts = [HostCopy(copy, node, host, sockets) for node, host in enumerate(hosts)]
         self.parent = os.getppid()
         self.over = self.changed = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -284,48 +260,43 @@ class Copies:
 
     def run(self) -> int:
         """Until the job has ended. Returns the exit code."""
-        for one in self.hosts:
-            one.start()
-        if not self.all_ready():
+        if not self.each(HostCopy.begin):
             return 1
+        due = 0.0
         while not self.over and not self.alone():
-            time.sleep(0.1)
             if self.changed:
                 self.changed = False
-                if not self.send_again():
+                if not self.each(HostCopy.send_again):
                     return 1
-        for one in self.hosts:
-            one.finish = True
-            one.wake.set()
-        end = time.monotonic() + LAST_S
-        for one in self.hosts:
-            if not one.done.wait(max(end - time.monotonic(), 0.0)) or one.problem:
-                why = one.problem or "no answer"
-                say("%s: the end of its logs is only there, in %s: %s" % (one.host, self.copy.attempt, why))
+            if time.monotonic() >= due:
+                due = time.monotonic() + self.every
+                for one in self.hosts:
+                    if not one.lock.locked():
+                        self.pool.submit(one.look, last=False)
+            time.sleep(0.1)
+        tasks = [self.pool.submit(one.look, last=True) for one in self.hosts]
+        wait(tasks, LAST_S)
+        for one, task in zip(self.hosts, tasks):
+            if not task.done() or one.problem:
+                why = one.copy.attempt, one.problem or "no answer"
+                say("%s: the end of its logs is only there, in %s: %s" % (one.host, *why))
         return 0
 
-    def all_ready(self) -> bool:
-        """Wait until each host has its copy, and say so."""
-        for one in self.hosts:
-            while not (one.ready.wait(0.2) or one.done.is_set() or self.alone()):
-                pass
-        failed = [one for one in self.hosts if not one.ready.is_set()]
-        for one in failed:
-            say("%s did not get its copy of the run: %s" % (one.host, shown(one.problem.encode())))
+    def each(self, do: Callable[[HostCopy], None]) -> bool:
+        """Do it on all hosts, and say so when each has its copy."""
+        tasks = [self.pool.submit(do, one) for one in self.hosts]
+        while wait(tasks, 0.2).not_done and not self.alone():
+            pass
+        failed = False
+        for one, task in zip(self.hosts, tasks):
+            if not task.done() or task.exception() is not None:
+                failed = True
+                why = str(task.exception()) if task.done() else "no answer"
+                say("%s did not get its copy of the run: %s" % (one.host, shown(why.encode())))
         if not failed:
             sys.stdout.write("ready\n")
             sys.stdout.flush()
         return not failed
-
-    def send_again(self) -> bool:
-        """Let each host have what has changed in the run folder."""
-        run = self.copy.parts[0][0]
-        for one in self.hosts:
-            if not one.shared:
-                one.ready.clear()
-                one.changed = [(run, run_files(run, self.copy.attempt))]
-                one.wake.set()
-        return self.all_ready()
 
 
 @contextlib.contextmanager
@@ -339,10 +310,8 @@ def socket_folder() -> Iterator[str]:
 
 
 def give_run(attempt: str, host: str) -> bool:
-    """Copy the whole run of an attempt to a host, unless that has the same folder: then it returns False.
-
-    Raises CopyError, OSError and subprocess.SubprocessError.
-    """
+    """Copy the whole run of an attempt to a host; False if that has the same folder. Raises CopyError, OSError and
+    subprocess.SubprocessError."""
     run = os.path.dirname(os.path.dirname(attempt))
     copy = Copy(attempt, [(run, run_files(run, attempt, whole=True))])
     with socket_folder() as sockets:

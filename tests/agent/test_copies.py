@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.agent.copies import mark_lines, take_marks
+from hpc_launch.agent.copies import output_lines
 from hpc_launch.agent.copy_list import TooLargeError, run_files, workdir_files
 from hpc_launch.agent.folders import NotOwnError, prepare
 from tests.agent.program import program
@@ -81,36 +81,20 @@ def test_a_copy_goes_into_no_folder_that_others_can_change(tmp_path: Path) -> No
     assert prepare(*words).startswith("ready")
 
 
-def test_marks_and_the_last_output_reach_the_other_host(tmp_path: Path) -> None:
+def test_the_time_of_the_last_output_reaches_the_other_host_unless_that_wrote_later(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder in (one, two):
         (folder / "agent").mkdir(parents=True)
-    (one / "stop").write_text("it's USR1\n")
-    (two / "agent" / "hang.json").write_text('{"rank": 1}')
     output, there = one / "agent" / "last-output", two / "agent" / "last-output"
+    assert output_lines(str(one)) == ""
     output.touch()
-
-    def exchange() -> None:
-        lines = mark_lines(str(one)).replace(str(one), str(two))
-        done = subprocess.run(["bash"], input=lines, capture_output=True, text=True, check=True)
-        take_marks(str(one), done.stdout + "mark ../outside eA==\noutput -5\nmark\n")
-
-    exchange()
-    assert (two / "stop").read_text() == "it's USR1\n"
-    assert (one / "agent" / "hang.json").read_text() == '{"rank": 1}'
-    assert time.time() - there.stat().st_mtime == pytest.approx(2, abs=1.5)
-    while True:
-        times, began = (output.stat().st_mtime, there.stat().st_mtime), time.monotonic()
-        exchange()
-        if time.monotonic() - began < 1:  # ages are whole seconds: a slower exchange says nothing
-            break
-    assert (output.stat().st_mtime, there.stat().st_mtime) == times, "no output makes itself newer"
-    os.utime(output, (1, 1))
-    (two / "stop").write_text("other\n")
-    exchange()
-    assert time.time() - output.stat().st_mtime < 60
-    assert (one / "stop").read_text() == "it's USR1\n"
-    assert not (tmp_path / "outside").exists()
+    os.utime(output, (time.time() - 20, time.time() - 20))
+    subprocess.run(["bash", "-c", output_lines(str(one))], cwd=two, check=True)
+    assert time.time() - there.stat().st_mtime == pytest.approx(22, abs=2)
+    there.touch()
+    later = there.stat().st_mtime
+    subprocess.run(["bash", "-c", output_lines(str(one))], cwd=two, check=True)
+    assert there.stat().st_mtime == later
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -145,6 +129,8 @@ def test_a_host_gets_its_copy_and_what_it_writes_comes_back(host: str, run: Path
         assert (there / "work" / "run.sh").stat().st_mode & 0o777 == 0o755
         assert (other / "environment").exists()
         assert not list((other / "logs").iterdir())
+        for folder in (attempt, other):
+            (folder / "stop").write_text(f"of {folder}\n")
 
         (other / "logs" / "ranks-of-node-1" / "none_x").mkdir(parents=True)
         (other / "logs" / "ranks-of-node-1" / "none_x" / "stdout.log").write_text("mine\n")
@@ -152,9 +138,14 @@ def test_a_host_gets_its_copy_and_what_it_writes_comes_back(host: str, run: Path
         (other / "logs" / "node-1.log").write_text("a\n")
         (other / "agent" / "nccl-rank-1").symlink_to(tmp_path / "ssh")
         (attempt / "ending").touch()
+        (other / "agent" / "hang.json").write_text('{"rank": 1}')
         log = attempt / "logs" / "node-1.log"
         until(lambda: log.exists() and log.read_text() == "a\n")
-        until(lambda: (other / "ending").exists())
+        until(lambda: (other / "ending").exists() and (attempt / "agent" / "hang.json").exists())
+        assert (attempt / "agent" / "hang.json").read_text() == '{"rank": 1}'
+        until((attempt / "agent" / "last-output").exists)
+        for folder in (attempt, other):
+            assert (folder / "stop").read_text() == f"of {folder}\n", "the first one stays"
         assert (attempt / "logs" / "ranks-of-node-1" / "none_x" / "stdout.log").read_text() == "mine\n"
         assert (attempt / "logs" / "node-0.log").read_text() == ""
         assert not (attempt / "agent" / "nccl-rank-1").exists()
