@@ -30,7 +30,7 @@ def new_file(path: str) -> IO[str]:
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w")
 
 
-class NotOwnError(Exception):
+class NotOwnError(OSError):
     """Why a folder cannot be used."""
 
 

@@ -28,7 +28,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from hpc_launch.agent.folders import LOCAL, NotOwnError, file_system, make_own_folder
+from hpc_launch.agent.folders import LOCAL, file_system, make_own_folder
 from hpc_launch.agent.stage_environment import (
     VERSION,
     NotStaged,
@@ -54,8 +54,6 @@ UNUSED_S = 86400.0
 """Seconds after which an unused copy, and an unused archive, is removed."""
 WAIT_S = 15.0
 """Seconds to wait at the end of a job for the processes that still use the copy, such as the watcher."""
-FAILED_S = 6 * 3600.0
-"""Seconds for which an environment that could not be packed is not tried again."""
 LIMIT_S = 600.0
 
 
@@ -89,7 +87,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
             if args.record:
                 write_text(os.path.join(args.record, socket.gethostname()), folder + "\n")
             print("%s %s %.1f" % (how, folder, time.monotonic() - began))
-    except (NotStaged, NotOwnError, OSError, ValueError) as error:
+    except (NotStaged, OSError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         print("skipped - %s%s" % (socket.gethostname() + ": " if args.what == "node" else "", reason))
         return 1
@@ -112,17 +110,9 @@ def pack(store: str, source: str, shared_only: bool = False) -> str:
     python = python_of(source)
     key = key_of(source, python, walk(source))
     make_own_folder(store)
-    failed = os.path.join(store, key + ".failed")
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        if time.time() - os.stat(failed).st_mtime < FAILED_S:
-            raise NotStaged("it could not be packed before: %s" % read_description(failed)["reason"])
     with locked(lock_file(store, key), LIMIT_S):
         if not _is_built(store, key):
-            try:
-                _build(store, key, {"kind": "environment", "source": source, "python": python})
-            except NotStaged as error:  # the next jobs do not spend the same time again
-                write_text(failed, json.dumps({"reason": str(error)}))
-                raise
+            _build(store, key, {"kind": "environment", "source": source, "python": python})
     for name in os.listdir(store):
         path = os.path.join(store, name)
         with contextlib.suppress(OSError):
@@ -187,12 +177,14 @@ def _describe_image(store: str, image: str) -> str:
 
 def needs(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
     """Whether this node has a copy (`reused`) or needs the archive (`needed`), and the folder to put it in."""
-    roots = [own_root(folder) for folder in folders[:1]]
-    if not roots or is_complete(roots[0], key):
-        return "reused", roots[0] if roots else "-"
+    if not folders:
+        return "reused", "-"
+    root = own_root(folders[0])
+    if is_complete(root, key):
+        return "reused", root
     about = read_description(os.path.join(store, key + ".json"))
-    check_room(roots[0], about["bytes"] + about["archive_bytes"])
-    return "needed", roots[0]
+    check_room(root, about["bytes"] + about["archive_bytes"])
+    return "needed", root
 
 
 def on_node(store: str, key: str, folders: List[str]) -> Tuple[str, str]:

@@ -19,7 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple
 
-from hpc_launch.agent.folders import NotOwnError, file_system, make_own_folder, refuse_replaceable
+from hpc_launch.agent.folders import file_system, make_own_folder, refuse_replaceable
 
 VERSION = "2"
 """Part of each key: change it with the format of the archive or of the copy."""
@@ -96,30 +96,18 @@ def python_of(prefix: str) -> Dict[str, Any]:
 
 
 def check_python(copy: str, python: Dict[str, Any]) -> None:
-    """Raise NotStaged unless the moved interpreter takes the copy for its prefix, and finds its packages there."""
+    """Raise NotStaged unless the moved interpreter takes the copy for its prefix."""
     answer = _ask_python(os.path.join(copy, "bin", python["name"]))
     if answer["prefix"] != copy or answer["version"] != python["version"]:
         raise NotStaged("moved to %s, its Python reports the prefix %s" % (copy, answer["prefix"]))
-    if answer["found"] and not any(str(origin).startswith(copy + "/") for _, origin in answer["found"]):
-        raise NotStaged("moved to %s, its Python does not find its packages" % copy)
 
 
-_QUESTION = """
-import json, sys
-found = []
-for folder in sys.path:
-    if folder.startswith(sys.prefix + "/") and folder.endswith("site-packages"):
-        import importlib.util, os
-        names = sorted(n for n in os.listdir(folder) if os.path.isfile(os.path.join(folder, n, "__init__.py")))
-        for name in names[:5]:
-            spec = importlib.util.find_spec(name) if name.isidentifier() else None
-            found.append([name, spec.origin if spec else None])
-print(json.dumps({"version": sys.version, "prefix": sys.prefix, "base": sys.base_prefix, "found": found}))
-"""
+_QUESTION = """import json, sys
+print(json.dumps({"version": sys.version, "prefix": sys.prefix, "base": sys.base_prefix}))"""
 
 
 def _ask_python(program: str, *options: str) -> Dict[str, Any]:
-    """What an interpreter reports of itself, and where it finds a few of its packages."""
+    """What an interpreter reports of itself."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         done = subprocess.run(
@@ -208,11 +196,8 @@ def own_root(folder: str) -> str:
         raise NotStaged("there is no folder %s" % folder)
     folder = os.path.realpath(folder)  # a link may be changed later
     root = os.path.join(folder, "hpc-launch-%d" % os.getuid())
-    try:
-        refuse_replaceable(folder)
-        make_own_folder(root)
-    except NotOwnError as error:
-        raise NotStaged(str(error)) from None
+    refuse_replaceable(folder)
+    make_own_folder(root)
     return root
 
 
@@ -261,28 +246,12 @@ def free_bytes(folder: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int:
-    """Bytes that this process may still use: of the node, of its cgroup and of the job."""
-    free = []
-    with contextlib.suppress(OSError, ValueError, IndexError), open(proc + "/meminfo") as stream:
-        free += [int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError), open(proc + "/self/cgroup") as stream:
-        for line in stream:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            old = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            folder = cgroups + ("/memory" if controllers else "") + path
-            with contextlib.suppress(OSError, ValueError):  # "max": no limit
-                names = old if controllers else ("memory.max", "memory.current")
-                limit, used = (_number(os.path.join(folder, name)) for name in names)
-                free.append(limit - used)
-    with contextlib.suppress(KeyError, ValueError):
-        free.append(int(os.environ["SLURM_MEM_PER_NODE"]) << 20 or (1 << 62))
-    return max(min(free), 0) if free else 0
-
-
-def _number(path: str) -> int:
-    with open(path) as stream:
-        return int(stream.read())
+def free_memory(meminfo: str = "/proc/meminfo") -> int:
+    """Bytes that this process may still use: of the node, and of the job."""
+    with open(meminfo) as stream:
+        free = [int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:")]
+    of_job = os.environ.get("SLURM_MEM_PER_NODE", "")
+    return min([*free, *([int(of_job) << 20] if of_job.isdigit() and int(of_job) else [])], default=0)
 
 
 def in_memory(path: str) -> bool:
@@ -296,11 +265,8 @@ def size_text(size: int) -> str:
 
 
 def read_description(path: str) -> Dict[str, Any]:
-    """The description of an archive or of a copy. Raises NotStaged unless it is a file that only this user changes."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), encoding="utf-8") as stream:
-        made = os.fstat(stream.fileno())
-        if made.st_uid != os.getuid() or made.st_mode & 0o022 or not stat.S_ISREG(made.st_mode):
-            raise NotStaged("others can change %s" % path)
+    """The description of an archive or of a copy, in a folder that only this user can change."""
+    with open(path, encoding="utf-8") as stream:
         return dict(json.load(stream))
 
 

@@ -251,18 +251,10 @@ def test_an_environment_that_does_not_work_elsewhere_is_not_used(env: Path, tmp_
     assert "its Python reports the prefix" in refused(tmp_path, pack(tmp_path, env), disk)
 
 
-def test_what_could_not_be_packed_is_not_tried_by_each_job(
-    env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as full:
-        full.setattr(stage, "free_bytes", lambda _: 0)
-        with pytest.raises(NotStaged, match="has no room"):
-            pack(tmp_path, env)
-    assert {path.suffix for path in (tmp_path / "store").iterdir()} == {".failed", ".lock"}
-    with pytest.raises(NotStaged, match=r"could not be packed before: .* has no room"):
+def test_an_archive_without_room_is_not_packed(env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "free_bytes", lambda _: 0)
+    with pytest.raises(NotStaged, match="has no room"):
         pack(tmp_path, env)
-    (env / "new").touch()
-    assert pack(tmp_path, env)
 
 
 def test_what_is_no_environment_is_not_packed(tmp_path: Path) -> None:
@@ -289,25 +281,11 @@ def test_memory_is_used_only_where_half_stays_free(
     assert unpack(tmp_path, key, disk)[0] == "staged"
 
 
-def test_free_memory_is_the_least_of_node_cgroup_and_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "self").mkdir()
+def test_free_memory_is_the_least_of_node_and_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
-    (tmp_path / "self" / "cgroup").write_text("0::/job\n4:memory:/old\n")
-    monkeypatch.delenv("SLURM_MEM_PER_NODE", raising=False)
-
-    def ask() -> int:
-        return int(disk_module.free_memory(str(tmp_path), str(tmp_path / "cg"))) >> 10
-
-    assert ask() == 8000
-    (tmp_path / "cg" / "job").mkdir(parents=True)
-    (tmp_path / "cg" / "job" / "memory.max").write_text("max\n")
-    (tmp_path / "cg" / "job" / "memory.current").write_text("7\n")
-    assert ask() == 8000
-    (tmp_path / "cg" / "job" / "memory.max").write_text(f"{5000 << 10}\n")
-    (tmp_path / "cg" / "job" / "memory.current").write_text(f"{1000 << 10}\n")
-    assert ask() == 4000
-    monkeypatch.setenv("SLURM_MEM_PER_NODE", "2")
-    assert ask() == 2048
+    for limit, expected in (("", 8000), ("0", 8000), ("2", 2048)):
+        monkeypatch.setenv("SLURM_MEM_PER_NODE", limit)
+        assert disk_module.free_memory(str(tmp_path / "meminfo")) >> 10 == expected
 
 
 @pytest.fixture
