@@ -81,7 +81,7 @@ def _attached(run: RunFolder, job_id: str) -> int:
     """Follow a run on hosts without a scheduler, which ends with this command."""
     from hpc_launch.cli.terminal import run_there
     from hpc_launch.runs.submitting.attached_run import attached
-    from hpc_launch.schedulers.ssh.hand_over_run import host_with
+    from hpc_launch.schedulers.local.local_jobs import host_with
     from hpc_launch.view.state_text import detach_message
 
     try:

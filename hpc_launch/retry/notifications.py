@@ -29,7 +29,7 @@ from hpc_launch.runs.records.plan_record import newest_plan
 from hpc_launch.runs.records.run_info import changeable_by_others
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.schedulers.ssh.hand_over_run import host_with
+from hpc_launch.schedulers.local.local_jobs import host_with
 
 WAIT_S = 15.0
 """How long a process that ends anyway waits for the messages. Each has 10 s."""

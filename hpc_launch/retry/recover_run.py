@@ -48,8 +48,8 @@ from hpc_launch.runs.status.tracker import RunTracker, script_ended
 from hpc_launch.runs.submitting.cancel_run import carry_out
 from hpc_launch.runs.submitting.run_store import checkpoint
 from hpc_launch.runs.submitting.submit_attempt import submit_next
+from hpc_launch.schedulers.local.local_jobs import host_with
 from hpc_launch.schedulers.scheduler import Scheduler
-from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 PATIENCE_S = 60.0
 """How long after its end record to wait for a job's final state before a verdict that stops the run."""

@@ -11,7 +11,7 @@ from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, 
 from hpc_launch.runs.groups.sweep_folder import find_point, sweep_of
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index, IndexEntry
-from hpc_launch.schedulers.ssh.hand_over_run import host_with
+from hpc_launch.schedulers.local.local_jobs import host_with
 
 LAST = "@last"
 

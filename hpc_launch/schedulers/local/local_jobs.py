@@ -23,7 +23,7 @@ from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.base.pid_space import machine_id, pid_space
 from hpc_launch.base.user_dirs import make_private, state_folder
-from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT, hosts_of
+from hpc_launch.schedulers.job_files import ELSEWHERE, LOCAL_STATE, SCRIPT, hosts_of
 from hpc_launch.schedulers.local.supervisor import is_supervisor
 from hpc_launch.schedulers.scheduler import ENDED_STATES
 
@@ -205,3 +205,17 @@ def entries() -> Iterator[LocalJob]:
             forget(entry.job_id)
             continue
         yield entry
+
+
+class Elsewhere(Struct, frozen=True):
+    """Where a run is whose first host does not share the run folder. From its submission on, its files are there; the
+    folder here only says so, and commands for the run go there."""
+
+    host: str
+
+
+def host_with(run: Path) -> str | None:
+    """The host that has the run; None if it is here."""
+    path = run / ELSEWHERE
+    found = read_record(path, Elsewhere) if os.path.lexists(path) and path.lstat().st_uid == os.getuid() else None
+    return found.host if found is not None else None

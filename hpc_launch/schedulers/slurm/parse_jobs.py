@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord
 
@@ -62,20 +64,28 @@ def optional_text(text: str | None) -> str | None:
     return None if cleaned in {"", "None", "(null)", "N/A", "n/a", "None assigned", "Unknown"} else cleaned
 
 
-SQUEUE_FIELDS = (
-    "JobArrayID",
-    "State",
-    "Reason",
-    "exit_code",
-    "RestartCnt",
-    "SubmitTime",
-    "StartTime",
-    "EndTime",
-    "NodeList",
-    "Name",
-)
+SQUEUE_FIELDS = {
+    "JobArrayID": "JobID",
+    "State": "State",
+    "Reason": "Reason",
+    "exit_code": "ExitCode",
+    "RestartCnt": "Restarts",
+    "SubmitTime": "Submit",
+    "StartTime": "Start",
+    "EndTime": "End",
+    "NodeList": "NodeList",
+    "Name": "JobName",
+}
+"""The columns of squeue, and the same ones of sacct."""
 SQUEUE_FORMAT = ",".join(f"{field}:|" for field in SQUEUE_FIELDS)
 """For `squeue -O`: a field with a suffix and no width is not truncated; a bare one is, at 20 characters (squeue(1))."""
+SCONTROL_FIELDS = {
+    "JobState": "State",
+    "SubmitTime": "Submit",
+    "StartTime": "Start",
+    "EndTime": "End",
+}
+"""The same for keys of scontrol whose names differ."""
 
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "DerivedExitCode", "Submit", "Start", "End", "NodeList", "Reason")
 SACCT_NEWER_FIELDS = ("Restarts", "FailedNode")
@@ -89,36 +99,39 @@ JOB_ID = re.compile(r"(?P<job>\d+)(?:_(?P<index>\d+)|_\[(?P<ranges>[\d,:-]+)(?:%
 _MAX_ARRAY = 4_000_001  # the hard limit of MaxArraySize (slurm.conf(5)): no range is longer
 
 
+def _record(source: str, as_of: float, row: Mapping[str, str | None]) -> JobRecord:
+    """The record of a row by sacct's names of the columns."""
+    words = {name: text or "" for name, text in row.items()}
+    state = base_state(words.get("State", ""))
+    ended, pending = state in ENDED_STATES, state == "PENDING"
+    code, signal = wait_status(words.get("ExitCode", "")) if ended else (None, None)
+    start = epoch(words.get("Start", ""))
+    return JobRecord(
+        job_id=words["JobID"].strip(),
+        state=state,
+        source=source,
+        as_of=as_of,
+        name=row.get("JobName"),
+        reason=optional_text(words.get("Reason")),
+        exit_code=code,
+        signal=signal,
+        nodes=optional_text(words.get("NodeList")),
+        submitted=epoch(words.get("Submit", "")),
+        # Before the start this is the scheduler's estimate; before the end, the time limit.
+        started=None if pending else start,
+        ended=epoch(words.get("End", "")) if ended else None,
+        expected_start=start if pending else None,
+        restarts=number(words.get("Restarts")),
+    )
+
+
 def squeue(text: str, as_of: float) -> list[JobRecord]:
     """Parse `squeue -h -O SQUEUE_FORMAT`: one record per job, array entry or pending range of entries."""
     records = []
     for line in text.splitlines():
-        values = line.split("|", len(SQUEUE_FIELDS) - 1)
-        if len(values) != len(SQUEUE_FIELDS) or not JOB_ID.fullmatch(values[0].strip()):
-            continue
-        job_id, state, reason, status, restarts, submit, start, end, nodes, name = values
-        state = base_state(state)
-        ended = state in ENDED_STATES
-        code, signal = wait_status(status) if ended else (None, None)
-        records.append(
-            JobRecord(
-                job_id=job_id.strip(),
-                state=state,
-                source="squeue",
-                as_of=as_of,
-                name=name.removesuffix("|"),
-                reason=optional_text(reason),
-                exit_code=code,
-                signal=signal,
-                nodes=optional_text(nodes),
-                submitted=epoch(submit),
-                # Before the start this is the scheduler's estimate; before the end, the time limit.
-                started=None if state == "PENDING" else epoch(start),
-                ended=epoch(end) if ended else None,
-                expected_start=epoch(start) if state == "PENDING" else None,
-                restarts=number(restarts),
-            )
-        )
+        values = line.removesuffix("|").split("|", len(SQUEUE_FIELDS) - 1)
+        if len(values) == len(SQUEUE_FIELDS) and JOB_ID.fullmatch(values[0].strip()):
+            records.append(_record("squeue", as_of, dict(zip(SQUEUE_FIELDS.values(), values, strict=True))))
     return records
 
 
@@ -170,29 +183,16 @@ def _sacct_record(
 ) -> JobRecord | None:
     # A requeue resets the submit time. Of two rows with the same time, the later one is newer.
     row = max(reversed(rows), key=lambda one: epoch(one.get("Submit", "")) or 0.0)
-    state = base_state(row["State"])
-    ended = epoch(row.get("End", ""))
-    over = state in ENDED_STATES
-    if over and ended is None:
+    record = _record("sacct", as_of, row | {"JobID": job_id})
+    if record.ended_for_good and record.ended is None:
         return None
-    code, signal = exit_and_signal(row.get("ExitCode", "")) if over else (None, None)
-    restarts = number(row.get("Restarts"))
-    restarts = _restarts(rows) if restarts is None else restarts
+    restarts = _restarts(rows) if record.restarts is None else record.restarts
     own_steps = steps if row is rows[-1] else ()
-    return JobRecord(
-        job_id=job_id,
-        state=state,
-        source="sacct",
-        as_of=as_of,
-        name=row.get("JobName"),
-        reason=optional_text(row.get("Reason")),
-        exit_code=None if code == 0 and state != "COMPLETED" else code,
-        signal=signal,
+    over = record.ended_for_good
+    return replace(
+        record,
+        exit_code=None if record.exit_code == 0 and record.state != "COMPLETED" else record.exit_code,
         derived_exit_code=_derived(row, own_steps, others=beside or restarts > 0) if over else None,
-        nodes=optional_text(row.get("NodeList")),
-        submitted=epoch(row.get("Submit", "")),
-        started=epoch(row.get("Start", "")),
-        ended=ended if over else None,
         restarts=restarts,
         steps=own_steps,
     )
@@ -240,28 +240,11 @@ def scontrol(text: str, as_of: float) -> list[JobRecord]:
             continue
         # The first value of a key counts: later ones may be part of free text such as SubmitLine.
         fields = dict(reversed(re.findall(r"([A-Za-z/:]+)=(\S*)", f"{head[2]} UserId={head[4]}")))
-        state = base_state(fields.get("JobState", ""))
-        over = state in ENDED_STATES
-        code, signal = exit_and_signal(fields.get("ExitCode", "")) if over else (None, None)
         nodes = re.search(r" NodeList=(\S+)", line)
-        records.append(
-            JobRecord(
-                job_id=_scontrol_id(head[1], fields),
-                state=state,
-                source="scontrol",
-                as_of=as_of,
-                name=head[3],
-                reason=optional_text(fields.get("Reason")),
-                exit_code=code,
-                signal=signal,
-                nodes=optional_text(nodes[1]) if nodes else None,
-                submitted=epoch(fields.get("SubmitTime", "")),
-                started=None if state == "PENDING" else epoch(fields.get("StartTime", "")),
-                ended=epoch(fields.get("EndTime", "")) if over else None,
-                expected_start=epoch(fields.get("StartTime", "")) if state == "PENDING" else None,
-                restarts=number(fields.get("Restarts")),
-            )
-        )
+        row: dict[str, str | None] = {name: fields.get(key) for key, name in SCONTROL_FIELDS.items()}
+        row |= {name: fields.get(name) for name in ("Reason", "ExitCode", "Restarts")}
+        row |= {"JobID": _scontrol_id(head[1], fields), "JobName": head[3], "NodeList": nodes[1] if nodes else None}
+        records.append(_record("scontrol", as_of, row))
     return records
 
 

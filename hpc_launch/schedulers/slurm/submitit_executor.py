@@ -135,7 +135,7 @@ class Watcher(SlurmInfoWatcher):
         for job_id in ids:
             self.records.pop(job_id, None)
         self.records |= answer
-        self._info_dict = {job_id: _columns(record) for job_id, record in self.records.items()}
+        self._info_dict = {job_id: {"State": record.state} for job_id, record in self.records.items()}
         # Rebuilt each time: a requeued job is no longer finished.
         self._finished = {job_id for job_id, record in self.records.items() if record.ended_for_good}
         return answer
@@ -152,26 +152,6 @@ class Watcher(SlurmInfoWatcher):
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
         self.get_info(job_id, mode)
         return job_id in self._finished
-
-
-def _columns(record: JobRecord) -> dict[str, str]:
-    """A record under sacct's column names, as Submitit's `get_info` returns them."""
-    code = f"{record.exit_code or 0}:{record.signal or 0}"
-    values: dict[str, str | float | None] = {
-        "JobID": record.job_id,
-        "State": record.state,
-        "ExitCode": code if record.ended_for_good else None,
-        "DerivedExitCode": record.derived_exit_code,
-        "Reason": record.reason,
-        "Submit": record.submitted,
-        "Start": record.started,
-        "End": record.ended,
-        "Restarts": record.restarts,
-        "NodeList": record.nodes,
-        "JobName": record.name,
-        "Source": record.source,
-    }
-    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 class ScriptJob(submitit.SlurmJob[None]):

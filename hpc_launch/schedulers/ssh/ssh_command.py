@@ -2,14 +2,12 @@
 
 The host need not be trusted: what it prints at login is dropped, and its answer is bounded.
 
-Why ssh does not reach a host: the missing step, by what OpenSSH says and by the files of the user here.
+Why ssh does not reach a host: the missing step, by what OpenSSH says.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,14 +20,37 @@ from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.shell_text import quote
 
-_LIMIT_S = 5.0
-_NO_AGENT = 2
-"""The exit code of `ssh-add -l` without an agent (ssh-add(1))."""
-_OPEN_FILE = re.compile(r"permissions \d+ for '([^'\n]{1,300})' are too open", re.IGNORECASE)
-_BAD_CONFIG = re.compile(r"bad owner or permissions on (\S{1,300})", re.IGNORECASE)
-_LOGIN = ("permission denied", "too many authentication failures", "no more authentication methods")
-_KEY = ("host key verification failed", "host key is known", "no matching host key", "no hostkey alg")
-_SEE = "`ssh -o BatchMode=yes {host} true` must work without a password"
+_LOGIN, _KEY, _REACH = FindingCode.SSH_LOGIN_REFUSED, FindingCode.SSH_HOST_KEY, FindingCode.HOST_NOT_REACHABLE
+_ADD_KEY = (
+    "`ssh-copy-id {host}`, after `ssh-keygen -t ed25519` if you have no key; `ssh-add` if it has a passphrase, "
+    "which works from here alone; `chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys` there"
+)
+_FAULTS = (
+    (r"bad owner or permissions on (\S{1,300})", _LOGIN, "others can change {0}", "`chmod go-w {0}`"),
+    (
+        r"identification has changed",
+        _KEY,
+        "its host key is not the known one",
+        "if the host was reinstalled, `ssh-keygen -R {host}`, then `ssh {host}` and compare the new key",
+    ),
+    (
+        r"host key verification failed|host key is known|no matching host key|no hostkey alg",
+        _KEY,
+        "its host key is unknown here",
+        "run `ssh {host}` once, compare its key and accept it",
+    ),
+    (r"permissions \d+ for '([^'\n]{1,300})' are too open", _LOGIN, "others can read the key {0}", "`chmod 600 {0}`"),
+    (
+        r"permission denied|too many authentication failures|no more authentication methods",
+        _LOGIN,
+        "it accepts none of your keys",
+        _ADD_KEY,
+    ),
+    (r"could not resolve", _REACH, "", "correct the name, or add it to ~/.ssh/config with its HostName"),
+    (r"connection refused", _REACH, "", "start sshd there, or correct its port in ~/.ssh/config"),
+    (r"timed out|no route", _REACH, "", "start the host, or open the port of its sshd in the firewalls between"),
+)
+"""What ssh says, the first that matches: the code, the reason where ssh's words are not enough, and the next step."""
 
 
 class SshFault(Struct, frozen=True):
@@ -43,125 +64,10 @@ class SshFault(Struct, frozen=True):
 def fault_of(host: str, messages: bytes) -> SshFault:
     """The fault of a connection that could not be made from here."""
     text = messages.decode("utf-8", "replace")
-    lower = text.lower()
-    login, key, reach = FindingCode.SSH_LOGIN_REFUSED, FindingCode.SSH_HOST_KEY, FindingCode.HOST_NOT_REACHABLE
-    if found := _BAD_CONFIG.search(text):
-        return SshFault(login, f"others can change {found[1]}", f"`chmod go-w {found[1]}`")
-    if "identification has changed" in lower:
-        hint = f"if the host was reinstalled, `ssh-keygen -R {host}`, then `ssh {host}` and compare the new key"
-        return SshFault(key, "its host key is not the known one", hint)
-    if any(words in lower for words in _KEY):
-        hint = f"run `ssh {host}` once, compare its key and accept it"
-        return SshFault(key, "its host key is unknown here", hint)
-    if found := _OPEN_FILE.search(text):
-        return SshFault(login, f"others can read the key {found[1]}", f"`chmod 600 {found[1]}`")
-    if any(words in lower for words in _LOGIN):
-        return _refused_login(host)
-    if "could not resolve" in lower:
-        return SshFault(reach, "", "correct the name, or add it to ~/.ssh/config with its HostName")
-    if "connection refused" in lower:
-        return SshFault(reach, "", "start sshd there, or correct its port in ~/.ssh/config")
-    if "timed out" in lower or "no route" in lower:
-        return SshFault(reach, "", "start the host, or open the port of its sshd in the firewalls between")
-    return SshFault(reach, "", _SEE.format(host=host))
-
-
-def _refused_login(host: str) -> SshFault:
-    """What keeps the user from logging in: no key, a locked key, or a host that does not accept it."""
-    code = FindingCode.SSH_LOGIN_REFUSED
-    named = _identity_files(host)
-    keys = [path for path in named if os.path.isfile(path)]
-    agent = _agent_has_keys()
-    if not keys and not agent:
-        reason = "there is no key: none in ~/.ssh, and " + ("no agent runs" if agent is None else "none in the agent")
-        return SshFault(code, reason, f"`ssh-keygen -t ed25519`, then `ssh-copy-id {host}`")
-    locked = [path for path in keys if _has_passphrase(path)]
-    if keys and locked == keys and not agent:
-        why = "no agent runs" if agent is None else "the agent does not hold it"
-        reason = f"the key {_short(keys[0])} has a passphrase, and {why}"
-        hint = f"`ssh-add {_short(keys[0])}`"
-        if "SSH_CONNECTION" in os.environ:  # on the first host, where no agent comes along
-            hint = "between the hosts, use a key without a passphrase: name it as IdentityFile in ~/.ssh/config"
-        return SshFault(code, reason, hint)
-    if opened := _writable_by_others():
-        reason = f"it accepts none of your keys; others can write {_short(opened)}, which sshd refuses"
-        return SshFault(code, reason, f"`chmod go-w {_short(opened)}`, there if the home folder is not shared")
-    if (known := _authorized_here(keys)) is False:
-        return SshFault(code, "it accepts none of your keys", f"`ssh-copy-id {host}`")
-    hint = f"`ssh-copy-id {host}`; then `chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys` there"
-    if known:
-        hint = "see the log of sshd there; `chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys` there"
-    return SshFault(code, "it accepts none of your keys", hint)
-
-
-def _identity_files(host: str) -> list[Path]:
-    """The keys that ssh would try, by its configuration."""
-    _, output = _answer(["ssh", "-G", "--", host])
-    words = (line.partition(" ") for line in output.splitlines())
-    return [Path(os.path.expanduser(rest.strip())) for key, _, rest in words if key == "identityfile"]
-
-
-def _agent_has_keys() -> bool | None:
-    """None without an agent."""
-    code, _ = _answer(["ssh-add", "-l"])
-    return None if code in (None, _NO_AGENT) else code == 0
-
-
-def _has_passphrase(path: Path) -> bool:
-    """ssh-keygen(1) prints the public key of one without a passphrase."""
-    code, output = _answer(["ssh-keygen", "-y", "-P", "", "-f", str(path)])
-    return code != 0 and "passphrase" in output
-
-
-def _writable_by_others() -> Path | None:
-    """A file or folder whose mode sshd refuses (`StrictModes`, sshd_config(5)), where the home folder is shared."""
-    home = Path.home()
-    for path in (home, home / ".ssh", home / ".ssh" / "authorized_keys"):
-        try:
-            if stat.S_IMODE(path.stat().st_mode) & 0o022:
-                return path
-        except OSError:
-            continue
-    return None
-
-
-def _authorized_here(keys: Sequence[Path]) -> bool | None:
-    """Whether a key may log in where the home folder is the one here; None if unknown."""
-    try:
-        authorized = (Path.home() / ".ssh" / "authorized_keys").read_text(errors="replace")
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return None
-    public = []
-    for path in keys:
-        try:
-            public.append(path.with_name(f"{path.name}.pub").read_text(errors="replace").split()[1])
-        except (OSError, IndexError):
-            return None
-    return any(key in authorized for key in public) if public else None
-
-
-def _answer(words: Sequence[str]) -> tuple[int | None, str]:
-    """Exit code and output of a tool of OpenSSH; None if it gives no answer."""
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None, ""
-    return done.returncode, done.stdout.decode("utf-8", "replace")
-
-
-def _short(path: Path) -> str:
-    """`~/.ssh/id_ed25519`."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}".rstrip("/.") if path.is_relative_to(home) else str(path)
+    for pattern, code, reason, hint in _FAULTS:
+        if found := re.search(pattern, text, re.IGNORECASE):
+            return SshFault(code, reason.format(*found.groups()), hint.format(*found.groups(), host=host))
+    return SshFault(_REACH, "", f"`ssh -o BatchMode=yes {host} true` must work without a password")
 
 
 SSH = ("ssh", "-T", *OPTIONS, "-oConnectTimeout=15", "-oServerAliveInterval=5", "-oServerAliveCountMax=3")

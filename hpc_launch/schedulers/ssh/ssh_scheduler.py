@@ -12,16 +12,18 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from hpc_launch.agent.fan_out import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
-from hpc_launch.job.shell_text import quote
+from hpc_launch.base.files import write_atomic
+from hpc_launch.job.shell_text import quote, visible
 from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
-from hpc_launch.schedulers.local.local_jobs import LocalJob, LocalState, read_local_state
+from hpc_launch.schedulers.local.local_jobs import Elsewhere, LocalJob, LocalState, read_local_state
 from hpc_launch.schedulers.local.local_scheduler import (
     LocalScheduler,
     record_of,
@@ -31,7 +33,6 @@ from hpc_launch.schedulers.local.local_scheduler import (
 from hpc_launch.schedulers.local.supervisor import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
-from hpc_launch.schedulers.ssh.hand_over_run import hand_over_run, take_back_run
 from hpc_launch.schedulers.ssh.on_first_host import ask_first_host, host_problems
 from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, exec_line, on_host
 
@@ -186,6 +187,29 @@ class SshScheduler(LocalScheduler):
             return msgspec.json.decode(answer.output, type=LocalState)
         except msgspec.MsgspecError as error:
             raise Unreachable(f"{host} gave an unexpected answer: {error}") from error
+
+
+def hand_over_run(attempt: Path, host: str) -> bool:
+    """Copy the run of an attempt to a host, and note where it is; false if the host has the same folder.
+
+    Raises NotWritten.
+    """
+    from hpc_launch.agent.copies import CopyError, give_run
+
+    try:
+        if not give_run(str(attempt), host):
+            return False
+    except (CopyError, OSError, subprocess.SubprocessError) as error:
+        hint = "choose a `run_dir` that you may create on every host"
+        raise NotWritten(f"cannot copy the run to {host}: {visible(str(error))}", hint) from error
+    write_atomic(attempt.parents[1] / ELSEWHERE, msgspec.json.encode(Elsewhere(host)).decode())
+    return True
+
+
+def take_back_run(attempt: Path) -> None:
+    """The run is here, as its job did not start."""
+    with suppress(OSError):
+        (attempt.parents[1] / ELSEWHERE).unlink(missing_ok=True)
 
 
 def _check_hosts(hosts: tuple[str, ...], run_folder: str) -> None:
