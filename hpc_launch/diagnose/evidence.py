@@ -15,7 +15,6 @@ class Hit(Struct, frozen=True):
     text: str
     node: str | None = None
     rank: int | None = None
-    local_rank: int | None = None
     time: float | None = None
     """Of this line, or of the last line before it that bears one."""
     frame: str = ""
@@ -49,7 +48,6 @@ class WorkerFailure(Struct, frozen=True):
     file: str
     line: int
     rank: int | None = None
-    local_rank: int | None = None
     node: str | None = None
     time: float | None = None
     exit_code: int | None = None

@@ -113,13 +113,6 @@ WENT_ON = 3
 QUOTED = 10
 """A log of at most so many lines is an excerpt: a single NaN in it counts."""
 
-WAITS = re.compile(
-    r"(?i)\bGLOBAL_RANK: \d+, MEMBER: \d+/\d+\s*$|\bWaiting in store based barrier\b"
-    r"|^(?:\S+ ){0,4}(?:still )?waiting for (?:all |the |other |remaining )+"
-    r"(?:ranks|workers|processes|nodes|peers|clients|tasks)\b|^\[before the start of training step\]"
-)
-"""Last lines of a log that stops where processes wait for one another: Lightning, PyTorch, Megatron-LM."""
-
 LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slurm-cancelled"})
 """Rules whose lines end a job, whatever is printed after them."""
 
@@ -202,9 +195,6 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             else:
                 solid.append(candidate)
         solid += _of_numbers(scan)
-        if not evidence.of_a_run and not scan.hits and not scan.steps_seen and WAITS.search(scan.last_line):
-            quotes = (Quote(scan.name, scan.lines, scan.last_line),)
-            solid.append(Candidate("hang_no_progress", "unknown", 70, quotes, source=scan.source, line=scan.lines))
     solid, past = without_survived(solid, evidence, rules)
     return solid + _cancelled_step(evidence, rules), faint + past
 

@@ -5,41 +5,21 @@ Give error numbers and error names of CUDA and HIP their messages: rules need to
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import time
 from datetime import datetime, timedelta, timezone
 
 from msgspec import Struct
 
-_MESSAGES = {
-    1: ("EPERM", "Operation not permitted"),
-    5: ("EIO", "Input/output error"),
-    12: ("ENOMEM", "Cannot allocate memory"),
-    13: ("EACCES", "Permission denied"),
-    24: ("EMFILE", "Too many open files"),
-    27: ("EFBIG", "File too large"),
-    28: ("ENOSPC", "No space left on device"),
-    30: ("EROFS", "Read-only file system"),
-    37: ("ENOLCK", "No locks available"),
-    98: ("EADDRINUSE", "Address already in use"),
-    101: ("ENETUNREACH", "Network is unreachable"),
-    104: ("ECONNRESET", "Connection reset by peer"),
-    107: ("ENOTCONN", "Transport endpoint is not connected"),
-    108: ("ESHUTDOWN", "Cannot send after transport endpoint shutdown"),
-    112: ("EHOSTDOWN", "Host is down"),
-    113: ("EHOSTUNREACH", "No route to host"),
-    116: ("ESTALE", "Stale file handle"),
-    121: ("EREMOTEIO", "Remote I/O error"),
-    122: ("EDQUOT", "Disk quota exceeded"),
-}
-"""Linux, include/uapi/asm-generic/errno.h, with the messages of glibc."""
 _NUMBER = re.compile(
     r"\[Errno (\d{1,3})\]|\(os error (\d{1,3})\)|\berrno[:=] ?(\d{1,3})\b|\b("
-    + "|".join(name for name, _ in _MESSAGES.values())
+    + "|".join(sorted(set(errno.errorcode.values())))
     + r")\b"
 )
 """As Python, Rust and C programs print it, or the name of the constant."""
-_BY_KEY = {key: text for number, (name, text) in _MESSAGES.items() for key in (str(number), name)}
+_NUMBERS = {name: number for number, name in errno.errorcode.items()}
 
 
 def with_errno_message(text: str) -> str:
@@ -47,8 +27,10 @@ def with_errno_message(text: str) -> str:
     match = _NUMBER.search(text)
     if match is None:
         return text
-    message = _BY_KEY.get(next(group for group in match.groups() if group is not None))
-    return text if message is None or message.lower() in text.lower() else f"{text} [{message}]"
+    key = next(group for group in match.groups() if group is not None)
+    number = int(key) if key.isdecimal() else _NUMBERS[key]
+    message = os.strerror(number)
+    return f"{text} [{message}]" if number in errno.errorcode and message.lower() not in text.lower() else text
 
 
 _NAME = re.compile(r"\b(?:(?:cuda|hip)Error|(?:CUDA|HIP)_ERROR_|(?:CU|HIP|ROC)[A-Z]{2,8}_STATUS_)(\w{3,40})")
@@ -134,7 +116,6 @@ class LogLine(Struct, frozen=True):
     body: str
     rank: int | None = None
     node: str | None = None
-    local_rank: int | None = None
 
 
 def plain(raw: bytes) -> str:
@@ -159,14 +140,13 @@ def parse(text: str, task: int | None = None) -> LogLine:
     """
     rank = task
     node: str | None = None
-    local: int | None = None
     stamp = _STAMP.match(text)
     body = text[stamp.end() :] if stamp else text
     for _ in range(3):
         if (match := _RANK.match(body)) or (match := _MPI.match(body)):
             rank = int(match[1])
         elif match := _DEFAULT.match(body):
-            local = int(match[1])
+            pass
         elif match := _RAY.match(body):
             node = match[1] or node
         elif (match := _PDSH.match(body)) and _may_be_node(match[1]):
@@ -178,9 +158,7 @@ def parse(text: str, task: int | None = None) -> LogLine:
         rank = int(next(group for group in match.groups() if group is not None))
     if node is None:
         node = _node_inside(body.lstrip())
-    if local is None and (match := _NCCL.match(body)):
-        local = int(match[2])
-    return LogLine(body, rank, node, local)
+    return LogLine(body, rank, node)
 
 
 def _may_be_node(word: str) -> bool:

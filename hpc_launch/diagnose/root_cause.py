@@ -48,17 +48,8 @@ def _looks_done(evidence: Evidence) -> bool:
         return not any(_after(scan, sign) for scan, sign in zip(evidence.logs, signs, strict=True))
     if any(scan.last_total and not scan.complete for scan in evidence.logs):
         return False
-    if sum(scan.lines for scan in evidence.logs) <= SHORT and any(_ends_with_a_warning(scan) for scan in evidence.logs):
-        return False
     ends = [max(scan.last_progress_line, scan.report_line) for scan in evidence.logs]
     return all(end > sign for end, sign in zip(ends, signs, strict=True) if sign)
-
-
-def _ends_with_a_warning(scan: LogScan) -> bool:
-    """Whether the last line of an excerpt names a cause, if only as a warning."""
-    return not scan.steps_seen and any(
-        hit.line == scan.lines and hit.faint and hit.rule not in _SIGNS for hit in scan.hits
-    )
 
 
 def last_word(scan: LogScan) -> int:
@@ -84,8 +75,6 @@ _UNFINISHED = (
     "look at the end of its logs; if it is finished, as after early stopping, let it create the file named by "
     "HPC_LAUNCH_DONE_FILE, and check that `progress.step` matches only training steps"
 )
-SENTENCE = 3
-"""A line of fewer words ("failed") does not name a cause."""
 _MOST_RANKS = 100_000
 
 
@@ -160,28 +149,12 @@ def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate
         return Candidate("user_code_error", "task_exit_nonzero", 66, quotes, exit_.node, exit_.rank, exit_.time)
     lines = sum(scan.lines for scan in evidence.logs)
     warned = choose(faint) if not evidence.of_a_run and lines <= SHORT else None
-    if warned is not None and not any(_moved_on(scan, warned) for scan in evidence.logs):
-        return warned
-    return _words_of_failure(evidence)
+    return None if warned is None or any(_moved_on(scan, warned) for scan in evidence.logs) else warned
 
 
 def _moved_on(scan: LogScan, warned: Candidate) -> bool:
     """Whether a log continued after a warning: it trained, ended well, or reports a failure of its own."""
     return bool(scan.success_line or scan.steps_seen) or (scan.source == warned.source and scan.bad_line > warned.line)
-
-
-def _words_of_failure(evidence: Evidence) -> Candidate | None:
-    """A log that reports a failure in words that match no rule.
-
-    In a long log that is usually the program's own failure; in a short excerpt a tool usually rejects something.
-    """
-    scan = max(evidence.logs, key=last_word, default=None)
-    if evidence.of_a_run or scan is None or not last_word(scan) or len(scan.bad_text.split()) < SENTENCE:
-        return None
-    quotes = (Quote(scan.name, scan.bad_line, scan.bad_text),)
-    quoted = scan.lines <= SHORT and not scan.steps_seen
-    kind = "config_error" if quoted else "user_code_error"
-    return Candidate(kind, "task_exit_nonzero", 75, quotes, source=scan.source, line=scan.bad_line)
 
 
 def _killed(root: Candidate, evidence: Evidence) -> Candidate:

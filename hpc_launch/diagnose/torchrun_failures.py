@@ -14,16 +14,10 @@ from hpc_launch.diagnose.log_line import line_time
 from hpc_launch.diagnose.rulebook import Rulebook
 
 _FIELD = re.compile(r"\s{0,6}(time|host|rank|exitcode|error_file|traceback)\s{0,6}: ?(.*)")
-_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_RANK = re.compile(r"(\d+) \(local_rank: \d+\)")
 _CODE = re.compile(r"(-?\d+)")
-_EXCEPTION = re.compile(r"\s*[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit)\b")
 _MOST = 4096
 """How many entries of a log are kept, one per worker."""
-
-
-def starts_block(low: str) -> bool:
-    """Whether a lower-case line may begin an entry or a section of the list."""
-    return "root cause (first" in low or "failures:" in low or ("time  " in low and ": 20" in low)
 
 
 class WorkerPlace(Struct, frozen=True):
@@ -44,7 +38,6 @@ class WorkerBlocks:
         self._source = source
         self._found: list[WorkerFailure] = []
         self._fields: dict[str, str] = {}
-        self._message = ""
         self._line = self._exit_line = 0
         self._root = False
 
@@ -86,8 +79,6 @@ class WorkerBlocks:
             self._fields[match[1]] = match[2].strip()
             if match[1] == "exitcode":
                 self._exit_line = line
-        elif _EXCEPTION.match(body):
-            self._message = body.strip()[:600]
         if line - self._line > 400:
             self._close()
 
@@ -107,17 +98,14 @@ class WorkerBlocks:
                     file=self._name,
                     line=self._line,
                     rank=int(rank[1]),
-                    local_rank=int(rank[2]),
                     node=fields.get("host") or None,
                     time=line_time(fields["time"]),
                     exit_code=int(code[1]) if code else None,
-                    message=self._message,
                     exit_line=self._exit_line,
                     said_root=self._root,
                     source=self._source,
                 )
             )
-        self._message = ""
 
 
 def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:

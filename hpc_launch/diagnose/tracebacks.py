@@ -4,7 +4,7 @@ the same KeyError is an invalid configuration in a reader of options, and unusab
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from hpc_launch.diagnose.log_line import LogLine
 
@@ -124,15 +124,11 @@ def _kind(path: str, function: str, *, own: bool) -> str:
 
 _FRAME = re.compile(r'^\s*File "[^"]{1,400}", line \d+')
 _EXCEPTION = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?:: .*)?$|[A-Z]\w+: .*$")
-_NOTEBOOK = re.compile(r"[\w.]{3,80}(?:\(\w{3,80}\))?\s{2,60}Traceback \(most recent")
-"""Notebooks name the exception in the header of the traceback."""
 _INSIDE = (" ", "\t", "File ", "~", "^", "...", "[Previous line repeated", "|", "+")
 IGNORED = "Exception ignored in"
 """Python prints this before the traceback of an exception that it cannot raise, as in a destructor."""
 _LONGEST = 400
 """Lines after which an unfinished traceback is dropped."""
-_BESIDE = 3
-"""Lines between the source line of the last frame and the exception, at most; markers may stand in between."""
 _FRAMES = 8
 """How many of the innermost frames are kept."""
 _NEAR = 12
@@ -143,12 +139,11 @@ class Tracebacks:
     """Tracks the open traceback of each rank."""
 
     def __init__(self) -> None:
-        self._open: dict[int | None, tuple[int, str]] = {}
+        self._open: dict[int | None, int] = {}
         self._frames: dict[int | None, tuple[str, int]] = {}
         self._ignored: dict[int | None, int] = {}
         self._opened = 0
         self._frame_line = -1
-        self._code: dict[int | None, tuple[str, int]] = {}
         self._stack: dict[int | None, list[str]] = {}
 
     def busy(self, number: int) -> bool:
@@ -161,10 +156,10 @@ class Tracebacks:
             self._ignored[line.rank] = number
         if "Traceback (most recent" in line.body:
             self._ignored[line.rank] = number if self._ignored.get(line.rank, -2) == number - 1 else -2
-            self._open[line.rank] = (number, line.body.strip())
+            self._open[line.rank] = number
             self._opened = number
             self._stack[line.rank] = []
-            return _NOTEBOOK.match(line.body) is None
+            return True
         if _FRAME.match(line.body):
             self._frames[line.rank] = (line.body.strip()[:400], number)
             self._frame_line = number
@@ -172,10 +167,7 @@ class Tracebacks:
             stack.append(line.body.strip()[:400])
             del stack[:-_FRAMES]
             return True
-        if self._frame_line == number - 1 and line.body.startswith("  "):
-            self._code[line.rank] = (line.body.strip()[:400], number)
-            return True
-        return False
+        return self._frame_line == number - 1 and line.body.startswith("  ")
 
     def ends(self, line: LogLine, number: int, *, known: bool) -> bool:
         """Whether the line is the exception that ends a traceback. `known`: a rule matches it."""
@@ -183,7 +175,7 @@ class Tracebacks:
         if begun is None or line.body.startswith(_INSIDE):
             return False
         if not known and not _EXCEPTION.match(line.body):
-            if number - begun[0] > _LONGEST:
+            if number - begun > _LONGEST:
                 del self._open[line.rank]
             return False  # torn: lines of several ranks may be interleaved
         del self._open[line.rank]
@@ -198,17 +190,12 @@ class Tracebacks:
         text, at = self._frames.get(rank, ("", 0))
         return (text, at) if 0 <= number - at <= _NEAR else ("", 0)
 
-    def code(self, rank: int | None, number: int) -> str:
-        """The source line that raised the exception; empty if the traceback does not show it."""
-        text, at = self._code.get(rank, ("", 0))
-        return text if 0 <= number - at <= _BESIDE else ""
-
     def owner(self, rank: int | None, number: int, exception: str) -> str:
         """The failure class that the frames of the exception show; empty if they show none."""
         _, at = self._frames.get(rank, ("", 0))
         return owner(self._stack.get(rank, ()), exception) if 0 <= number - at <= _NEAR else ""
 
-    def unfinished(self) -> Iterator[tuple[int | None, int, str]]:
-        """Unfinished tracebacks at the end of the log: rank, line, text."""
-        for rank, (number, text) in self._open.items():
-            yield rank, number, text
+    @property
+    def unfinished(self) -> list[tuple[int | None, int]]:
+        """The tracebacks that have not ended: rank and line."""
+        return list(self._open.items())

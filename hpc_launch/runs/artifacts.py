@@ -122,19 +122,17 @@ def _worker_failures(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator
     for number, path in attempt.error_files():
         yield from _worker_failure(path, _relative(path, attempt), _name(number, nodes))
     for number, path in islice(attempt.worker_error_files(), MAX_WORKER_FILES):
-        rank = path.parent.name
-        local_rank = int(rank) if rank.isdecimal() else None
-        yield from _worker_failure(path, _relative(path, attempt), _name(number, nodes), local_rank)
+        yield from _worker_failure(path, _relative(path, attempt), _name(number, nodes))
 
 
-def _worker_failure(path: Path, file: str, node: str | None, local_rank: int | None = None) -> Iterator[WorkerFailure]:
+def _worker_failure(path: Path, file: str, node: str | None) -> Iterator[WorkerFailure]:
     record = read_record(path, _ErrorFile) or _ErrorFile()
     text = record.message if isinstance(record.message, str) else ""
     inner = as_record(record.message, _Message) or _Message(message=text)
     if message := inner.message.strip()[:2000]:
         code = inner.errorCode if record.errorCode is None else record.errorCode
         time = inner.extraInfo.timestamp
-        yield WorkerFailure(file, 0, None, local_rank, node, time, code, message, source=_ERROR_FILES)
+        yield WorkerFailure(file, 0, None, node, time, code, message, source=_ERROR_FILES)
 
 
 def node_exits(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[NodeExit]:
