@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -36,18 +36,21 @@ def compare(script: OldScript, prepared: PreparedJob) -> list[ComparedValue]:
     """All properties: size, program, software and environment."""
     compared = _Comparison(script, prepared)
     if script.launch is None or script.size is None:
-        compared.add("program", None, compared.shown(prepared.plan.program.words))
-    else:
-        compared.size(script.size)
-        compared.program(script.launch)
-        compared.software(script.launch)
-        compared.environment(script.launch)
-    return compared.rows
+        return [_row("program", None, compared.shown(prepared.plan.program.words))]
+    parts = (compared.program(script.launch), compared.software(script.launch), compared.environment(script.launch))
+    return [*compared.size(script.size), *(row for part in parts for row in part)]
 
 
 def is_same(rows: Sequence[ComparedValue]) -> bool:
     """Whether nothing differs but what was left out or added for a reason."""
     return all(row.status != "different" or row.why for row in rows)
+
+
+def _row(what: str, old: object, new: object, why: str = "") -> ComparedValue:
+    """A row; the reason is for a difference."""
+    one, other = (None if value is None else str(value) for value in (old, new))
+    same = one == other
+    return ComparedValue(what, one, other, "same" if same else "different", "" if same else why)
 
 
 class _Comparison:
@@ -57,13 +60,6 @@ class _Comparison:
         self.script = script
         self.plan = prepared.plan
         self.names = prepared.loaded.resolved.names
-        self.rows: list[ComparedValue] = []
-
-    def add(self, what: str, old: object, new: object, why: str = "") -> None:
-        """A row; the reason is for a difference."""
-        one, other = (None if value is None else str(value) for value in (old, new))
-        same = one == other
-        self.rows.append(ComparedValue(what, one, other, "same" if same else "different", "" if same else why))
 
     def filled(self, value: str) -> str:
         """A value of the old script with the names filled that both know."""
@@ -79,47 +75,43 @@ class _Comparison:
 
     def plain(self, text: Text) -> str:
         """A text of the plan, with the names of what only the job knows."""
-        root = f"{self.plan.code.root}/" if self.plan.code is not None else ""
-        named = {CODE: root} if root else {}
-        parts = [
-            part if isinstance(part, str) else named.get(part, f"${{{_NAMES.get(part, f'shell.{part.name}')}}}")
-            for part in text
-        ]
-        return "".join(parts).replace("//", "/") if text and text[0] == CODE else "".join(parts)
+        code = self.plan.code
+        if code is not None and text[:1] == (CODE,):
+            return os.path.normpath(f"{code.root}/{self.plain(text[1:])}")
+        return "".join(
+            part if isinstance(part, str) else f"${{{_NAMES.get(part, f'shell.{part.name}')}}}" for part in text
+        )
 
     def shown(self, words: Sequence[Text]) -> str:
         """Words of the plan as people read them."""
         return _quoted([self.plain(word) for word in words])
 
-    def size(self, size: LaunchSize) -> None:
+    def size(self, size: LaunchSize) -> Iterator[ComparedValue]:
         plan, request = self.plan, self.script.request
         once = plan.launcher == "none"
-        self.add("nodes", size.nodes, plan.nodes)
-        if size.once and size.nodes > 1:
-            self.add("nodes of the program", 1, 1 if once else plan.nodes)
+        yield _row("nodes", size.nodes, plan.nodes)
         if plan.launcher in {"torchrun", "deepspeed"}:
             tasks = descriptor(plan.launcher).tasks_per_node(plan.processes_per_node)
             why = "the old script starts the launcher several times on each node"
-            self.add("launchers per node", size.starts_per_node, tasks, why)
-        self.add("processes per node", size.processes_per_node, 1 if once else plan.processes_per_node)
+            yield _row("launchers per node", size.starts_per_node, tasks, why)
         total = size.processes_per_node * (1 if size.once else size.nodes)
-        self.add("processes", total, 1 if once else plan.world_size)
-        self.add("GPUs per node", size.gpus_per_node, plan.gpus_per_node)
+        yield _row("processes per node", size.processes_per_node, 1 if once else plan.processes_per_node)
+        yield _row("processes", total, 1 if once else plan.world_size)
+        yield _row("GPUs per node", size.gpus_per_node, plan.gpus_per_node)
         if size.cpus_per_node:
-            self.add("CPUs per node", size.cpus_per_node, plan.cpus_per_node)
+            yield _row("CPUs per node", size.cpus_per_node, plan.cpus_per_node)
         if time := request.get("time"):
             with suppress(ValueError):
                 time = format_time(parse_time(time))
-            self.add("time limit", time, format_time(plan.time_limit_s) if plan.time_limit_s else None)
+            yield _row("time limit", time, format_time(plan.time_limit_s) if plan.time_limit_s else None)
         options = {line.option: line.value for line in plan.directives}
         for name in ("partition", "qos", "account", "constraint"):
             if request.get(name):
-                self.add(name, request.get(name), options.get(name))
+                yield _row(name, request.get(name), options.get(name))
 
-    def program(self, launch: OldLaunch) -> None:
+    def program(self, launch: OldLaunch) -> Iterator[ComparedValue]:
         program = self.plan.program
-        words = [self.filled(word.text) for word in launch.words]
-        arguments = [self.filled(word.text) for word in launch.arguments]
+        words, arguments = [[self.filled(word.text) for word in part] for part in (launch.words, launch.arguments)]
         ours = list(program.words)
         if launch.program == "script" and words:
             if program.kind == "command" and ours[:1] == [("python3",)]:
@@ -128,33 +120,32 @@ class _Comparison:
             words[0] = words[0] if words[0].startswith("${") else os.path.normpath(os.path.join(folder, words[0]))
         elif launch.program == "command":
             words, arguments = [*words, *arguments], []
-        self.add("launcher", launch.launcher, self.plan.launcher)
-        self.add("program", _quoted(words), self.shown(ours))
-        self.add(
-            "arguments", _quoted(arguments), self.shown([text for line in program.argument_lines for text in line])
+        yield _row("launcher", launch.launcher, self.plan.launcher)
+        yield _row("program", _quoted(words), self.shown(ours))
+        yield _row(
+            "arguments", _quoted(arguments), self.shown([one for line in program.argument_lines for one in line])
         )
 
-    def software(self, launch: OldLaunch) -> None:
-        software, plan = self.script.job.software, self.plan
-        for kind in ("source", "module", "conda", "venv"):
-            found = software.get("modules" if kind == "module" else kind, [])
+    def software(self, launch: OldLaunch) -> Iterator[ComparedValue]:
+        for kind, key in (("source", "source"), ("module", "modules"), ("conda", "conda"), ("venv", "venv")):
+            found = self.script.job.software.get(key, [])
             texts = [found] if isinstance(found, str) else found
             old = [self.path(text) if kind in {"source", "venv"} else self.filled(text) for text in texts]
-            new = [self.plain(step.argument) for step in plan.prelude if step.kind == kind]
+            new = [self.plain(step.argument) for step in self.plan.prelude if step.kind == kind]
             if old or new:
-                self.add(kind, " ".join(old), " ".join(new))
-        asked, container = launch.container or {}, plan.container
+                yield _row(kind, " ".join(old), " ".join(new))
+        asked, container = launch.container or {}, self.plan.container
         if asked or container is not None:
             image = asked.get("image")
             local = image and asked["runtime"] != "pyxis" and "://" not in image
-            self.add("image", self.path(str(image)) if local else image, container.image if container else None)
+            yield _row("image", self.path(str(image)) if local else image, container.image if container else None)
         binds = [self.plain(bind) for bind in container.binds] if container is not None else []
         for bind in asked.get("binds", []):
             source, colon, inside = bind.partition(":")
             path = self.path(source) + colon + inside
-            self.add("bind", path, path if path in binds else None)
+            yield _row("bind", path, path if path in binds else None)
 
-    def environment(self, launch: OldLaunch) -> None:
+    def environment(self, launch: OldLaunch) -> Iterator[ComparedValue]:
         job, plan = self.script.job, self.plan
         around = [step.variable for step in plan.around.steps if step.variable is not None]
         ours = {
@@ -162,27 +153,21 @@ class _Comparison:
             for variable in (*plan.variables, *around)
         }
         wanted = {name: value for name, (value, _) in job.env.items()} | launch.env
-        left_out = dict(job.left_out)
+        launchers = {name: "set by the launcher" for name in wanted if name in RENDEZVOUS}
+        left_out = job.left_out | launchers | {name: DEBUGGING[name] for name in wanted if name in DEBUGGING}
         for name, value in wanted.items():
-            if name in RENDEZVOUS or name in DEBUGGING:
-                left_out[name] = DEBUGGING.get(name, "set by the launcher")
-            else:
-                why = "" if value.known else "known only in the job: see the list of lines that were not understood"
-                self.add(name, self.filled(value.text), ours.get(name), why)
+            if name not in left_out:
+                yield _row(name, self.filled(value.text), ours.get(name), "" if value.known else value.why)
         for name, reason in left_out.items():
             old = self.filled(wanted[name].text) if name in wanted else "set"
-            self.rows.append(ComparedValue(name, old, ours.get(name), "left out", reason))
+            yield ComparedValue(name, old, ours.get(name), "left out", reason)
         for name in job.secrets:
-            self.add(name, "(a secret)", "(a secret)" if name in plan.secrets else None)
+            yield _row(name, "(a secret)", "(a secret)" if name in plan.secrets else None)
         for name, prefix in job.prepend.items():
-            self.add(name, f"{self.filled(prefix)}:…", f"{ours[name]}:…" if name in ours else None)
+            yield _row(name, f"{self.filled(prefix)}:…", f"{ours[name]}:…" if name in ours else None)
         for variable in plan.variables:
-            name = variable.name
-            if name not in {*wanted, *left_out, *job.prepend}:
-                self.rows.append(ComparedValue(name, None, ours[name], "added", str(variable.origin)))
-        for name in job.unset:
-            if name not in wanted and name in ours:
-                self.add(name, None, ours[name])
+            if variable.name not in {*wanted, *left_out, *job.prepend}:
+                yield ComparedValue(variable.name, None, ours[variable.name], "added", str(variable.origin))
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -58,50 +58,50 @@ class LineAccount(Struct, frozen=True):
     why: str
 
 
+class Note(Struct):
+    """What is known of one line so far."""
+
+    outcome: Outcome
+    keys: list[str] = []
+    reasons: list[str] = []
+
+
 class Ledger:
     """The accounts of a script while it is read. Every non-blank line ends up with exactly one."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
-        self.notes: dict[int, tuple[Outcome, list[str], list[str]]] = {}
+        self.notes: dict[int, Note] = {}
 
     def taken(self, lines: Iterable[int], *keys: str, why: str = "") -> None:
         """The lines' content is in these keys."""
-        self._note(lines, "taken", keys, [why])
+        self._note(lines, "taken", why, keys)
 
     def unnecessary(self, lines: Iterable[int], why: str) -> None:
         """The lines are not needed, for this reason."""
-        self._note(lines, "unnecessary", (), [why])
+        self._note(lines, "unnecessary", why)
 
     def not_understood(self, lines: Iterable[int], why: str) -> None:
         """A person has to look at the lines."""
-        self._note(lines, "not_understood", (), [why])
+        self._note(lines, "not_understood", why)
 
-    def _note(self, lines: Iterable[int], outcome: Outcome, keys: Iterable[str], reasons: list[str]) -> None:
+    def _note(self, lines: Iterable[int], outcome: Outcome, why: str, keys: Iterable[str] = ()) -> None:
         """Several statements of a line share its account: the one that needs most attention decides."""
         for line in lines:
-            before, old_keys, old_reasons = self.notes.get(line, ("unnecessary", [], []))
-            step = _RANK[outcome] - _RANK[before]
-            kept = [] if step > 0 else old_reasons
-            kept = [*kept, *(why for why in reasons if why and why not in kept)] if step >= 0 else kept
-            merged = [*old_keys, *(key for key in keys if key not in old_keys)]
-            self.notes[line] = (outcome if step > 0 else before, merged, kept)
-
-    def adopt(self, other: Ledger, why: str = "") -> None:
-        """The accounts of a part of the script; with a reason, what it took over has no effect on what follows."""
-        for line, (outcome, keys, reasons) in other.notes.items():
-            if why and outcome != "not_understood":
-                self.unnecessary([line], why)
-            else:
-                self._note([line], outcome, keys, reasons)
+            note = self.notes.setdefault(line, Note("unnecessary"))
+            if _RANK[outcome] > _RANK[note.outcome]:
+                note.outcome, note.reasons = outcome, []
+            if why and why not in note.reasons and outcome == note.outcome:
+                note.reasons.append(why)
+            note.keys += [key for key in keys if key not in note.keys]
 
     def accounts(self) -> tuple[LineAccount, ...]:
         """One account for each line that is not blank, in order."""
         result = []
-        nothing: tuple[Outcome, list[str], list[str]] = ("not_understood", [], ["not read as a shell command"])
+        nothing = Note("not_understood", reasons=["not read as a shell command"])
         for number, line in enumerate(self._lines, 1):
             if line.strip():
-                outcome, keys, reasons = self.notes.get(number, nothing)
-                why = without_secrets("; ".join(reasons))
-                result.append(LineAccount(number, without_secrets(line), outcome, tuple(keys), why))
+                note = self.notes.get(number, nothing)
+                why = without_secrets("; ".join(note.reasons))
+                result.append(LineAccount(number, without_secrets(line), note.outcome, tuple(note.keys), why))
         return tuple(result)

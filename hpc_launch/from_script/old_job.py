@@ -148,19 +148,12 @@ def _account(launch: OldLaunch, size: LaunchSize, ledger: Ledger) -> None:
     for line, why in launch.doubts:
         ledger.not_understood([line], why)
     for word in (*launch.words, *launch.arguments):
-        uses = word.value.uses
-        why = f"`{word.raw[:60]}` is known only in the job: write its value"
-        if "array" in uses:
-            why = "depends on the index in a job array"
-        elif "rank" in uses:
-            why = "depends on the process: the training finds its rank in RANK and LOCAL_RANK"
-        elif "parameter" in uses:
-            why = "an argument of the script: write its value"
         if not word.value.known:
-            ledger.not_understood([word.line if word.line in launch.lines else launch.lines[0]], why)
+            line = word.line if word.line in launch.lines else launch.lines[0]
+            ledger.not_understood([line], f"`{word.raw[:60]}` {word.value.why}")
     for name, value in launch.env.items():
         if not value.known:
-            ledger.not_understood(launch.lines[:1], f"{name} is known only in the job: write its value in `env:`")
+            ledger.not_understood(launch.lines[:1], f"{name} {value.why}")
     if launch.by_srun and not launch.one_node and launch.tasks not in {None, size.nodes * size.starts_per_node}:
         why = f"{launch.tasks} tasks on {size.nodes} nodes: a job file starts as many on each"
         ledger.not_understood(launch.lines[:1], why)

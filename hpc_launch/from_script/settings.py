@@ -48,7 +48,11 @@ _LAUNCH_ONLY = re.compile(
     r"WORLDSIZE|LAUNCHER|JOB_?ID|GPU_ARRAY|RDZV_(HOST|PORT|ID|ENDPOINT|BACKEND)|DISTRIBUTED_ARGS)\Z"
 )
 """Variables that only serve the old launch line: counts and lists of nodes, GPUs and processes."""
-_MODULE_INIT = re.compile(r"(/etc/profile|/lmod/|/modules/|modules?\.sh|/init/(ba)?sh\Z|/etc/bashrc|z00_lmod)")
+_SHELL_FILES = re.compile(
+    r"/\.?(bashrc|bash_profile|profile|zshrc)\Z|"
+    r"\A(/etc/|/usr/share/|/opt/cray|/opt/lmod).*(/profile|/lmod/|/modules/|modules?\.sh|/init/(ba)?sh\Z|z00_lmod)"
+)
+"""Files that set up a shell or its module command."""
 _MODULE_VERBS = {
     **dict.fromkeys("load add try-load switch swap unload rm del".split(), "loads"),
     **dict.fromkeys("list avail av spider show display whatis help".split(), "prints"),
@@ -108,9 +112,7 @@ class Settings:
     def _set(self, name: str, value: Value | tuple[Value, ...], lines: range, *, exported: bool) -> None:
         if isinstance(value, tuple):
             self.variables.assign(name, value)
-            hosts = any(item.uses & {"hosts", "master"} for item in value)
-            why = "lists the nodes: the launcher gets them from Slurm" if hosts else "its words are used below"
-            self.ledger.unnecessary(lines, why)
+            self.ledger.unnecessary(lines, "its words are used below")
             return
         value = self._replaced(name, value)
         self.variables.assign(name, value)
@@ -126,9 +128,7 @@ class Settings:
             self.job.add_secret(name)
             self.ledger.taken(lines, "secrets", why="its value is not copied: set it in your shell or in secrets.env")
         elif not value.known:
-            array = "array" in value.uses
-            why = "depends on the index in a job array" if array else "a value that is known only in the job"
-            self.ledger.not_understood(lines, why)
+            self.ledger.not_understood(lines, value.why)
         elif not exported:
             self.ledger.unnecessary(lines, "its value is used where the script uses it")
         elif front := re.fullmatch(rf"((?:(?!{own}).)+):{own}", value.text, re.DOTALL):
@@ -170,13 +170,9 @@ class Settings:
         verb, *names = [word.text for word in rest] or ["list"]
         if words[0].text == "ml" and verb not in _MODULE_VERBS:
             verb, names = "load", [verb, *names]
-        loaded = self.job.software.get("modules", [])
-        if verb in {"unload", "rm", "del"}:
-            loaded = [name for name in loaded if name not in names]
-            names = [f"-{name}" for name in names]
-        elif verb in {"switch", "swap"} and len(names) == 2:
-            names[0] = f"-{names[0]}"
-        minus = [name[1:] for name in names if name.startswith("-")]
+        removed = names if verb in {"unload", "rm", "del"} else names[:1] if verb in {"switch", "swap"} else []
+        removed = [*removed, *(name[1:] for name in names if name.startswith("-"))]
+        added = [name for name in names if name not in removed and not name.startswith("-")]
         if any(not word.value.known for word in rest):
             self.ledger.not_understood(lines, "a module whose name is known only in the job")
         elif verb in {"purge", "reset"}:
@@ -184,14 +180,13 @@ class Settings:
             self.job.software["modules"] = []
             self._prelude({"modules": f"{force}{verb}"}, lines)
         elif verb == "use":
-            self._prelude({"module_use": [name for name in names if not name.startswith("-")]}, lines)
+            self._prelude({"module_use": added}, lines)
         elif _MODULE_VERBS.get(verb) == "loads":
-            added = [name for name in names if not name.startswith("-")]
-            self.job.software["modules"] = [*loaded, *added]
-            if added:
-                self.ledger.taken(lines, "environment.modules")
-            if minus:
-                self._prelude({"module_unload": minus}, lines)
+            loaded = self.job.software.get("modules", [])
+            kept = [name for name in loaded if verb in {"switch", "swap"} or name not in removed]
+            self._software("modules", [*kept, *added], lines)
+            if removed:
+                self._prelude({"module_unload": removed}, lines)
         elif _MODULE_VERBS.get(verb) == "prints":
             self.ledger.unnecessary(lines, "prints only")
         else:
@@ -207,19 +202,15 @@ class Settings:
 
     def source(self, words: Sequence[Word], lines: range) -> None:
         """`source FILE` and `. FILE`."""
-        path = words[1].text if len(words) > 1 and words[1].value.known else "activate"
+        path = words[1].text if len(words) > 1 and words[1].value.known else ""
         if os.path.basename(path) == "activate" and len(words) > 2:
             self._software("conda", words[2].text, lines)
-        elif path == "activate":
+        elif path in {"", "activate"}:
             self.ledger.not_understood(lines, "a file whose name is known only in the job")
         elif path.endswith("/bin/activate"):
             self._software("venv", path.removesuffix("/bin/activate"), lines)
-        elif re.search(r"/\.?(bashrc|bash_profile|profile|zshrc)\Z", path):
-            why = "the job sets up its own environment: name in `environment.source` what it needs"
-            self.ledger.unnecessary(lines, why)
-        elif path.startswith(("/etc/", "/usr/share/", "/opt/cray", "/opt/lmod")) and _MODULE_INIT.search(path):
-            why = "the job's shell has the module command; if not, the site profile sources this file"
-            self.ledger.unnecessary(lines, why)
+        elif _SHELL_FILES.search(path):
+            self.ledger.unnecessary(lines, "the job sets up its own shell: `environment.source` has what it needs")
         else:
             self._software("source", [*self.job.software.get("source", []), path], lines)
             if self.variables.exports_all:
@@ -242,11 +233,10 @@ class Settings:
         before = job.workdir or start
         text = words[1].text if len(words) == 2 and words[1].value.known else ""
         text = job.last_folder or "" if text == "-" else text
+        folder = text if text.startswith(("${", "~")) else os.path.normpath(os.path.join(before, text))
         if not text:
             self.ledger.not_understood(lines, "a folder that is known only in the job")
             return
-        rooted = text.startswith(("${", "~"))
-        folder = text if rooted else os.path.normpath(os.path.join(before, text))
         job.last_folder, job.workdir = before, None if folder == start else folder
         if folder == start:
             self.ledger.unnecessary(lines, "the training starts in the job file's folder")
@@ -268,8 +258,6 @@ class Settings:
         match = re.fullmatch(r"-[SH]?([slnuc]) (\d+|unlimited)", " ".join(word.text for word in words[1:]))
         if match:
             self._prelude({"ulimit": {_LIMITS[match[1]]: match[2]}}, lines)
-        elif len(words) < 3:
-            self.ledger.unnecessary(lines, "prints only")
         else:
             self.ledger.not_understood(lines, "a limit that is not known here")
 

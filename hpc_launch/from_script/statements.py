@@ -12,7 +12,7 @@ from functools import partial
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.launch_line import Unwrapper
 from hpc_launch.from_script.line_accounts import Ledger, LineAccount
-from hpc_launch.from_script.old_job import OldJob, OldLaunch
+from hpc_launch.from_script.old_job import OldLaunch
 from hpc_launch.from_script.settings import Settings
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.variables import Variables
@@ -126,27 +126,23 @@ class Reader(Settings):
         else:
             self.ledger.not_understood(lines, "not read here")
 
-    def _aside(self, nodes: Sequence[Node], text: str = "") -> tuple[Variables, OldJob, Ledger]:
+    def _aside(self, nodes: Sequence[Node], text: str = "") -> Reader:
         """What statements do whose effect may not last. `text`: of another script, which they are in."""
-        before = self.variables, self.job, self.ledger
-        self.variables = self.variables.copy()
-        self.job = OldJob(**{name: copy.copy(value) for name, value in vars(self.job).items()})
-        self.job.launches = []
-        self.ledger = Ledger(text.split("\n"))
-        self.statements(nodes)
-        found = self.variables, self.job, self.ledger
-        self.variables, self.job, self.ledger = before
-        return found
+        inner = Reader(self.request, self.variables.copy(), Ledger(text.split("\n")), self.base)
+        inner.functions, inner.called, inner.calling = self.functions, self.called, self.calling
+        inner.job.workdir, inner.outer, inner.depth = self.job.workdir, self.outer, self.depth
+        inner.statements(nodes)
+        return inner
 
     def _doubtful(self, nodes: Sequence[Node]) -> None:
         """Statements behind a condition that only the job knows: those that do something need a decision."""
         for node in nodes:
-            variables, job, ledger = self._aside([node])
-            for name, value in variables.values.items():
+            inner = self._aside([node])
+            for name, value in inner.variables.values.items():
                 if value != self.variables.values.get(name):  # the rendezvous is ours in any case
                     ours = isinstance(value, Value) and value.uses & {"master", "port", "hosts", "rank"}
                     self.variables.assign(name, value if ours else unknown(f"${name}"))
-            if job.launches or any(outcome != "unnecessary" for outcome, _, _ in ledger.notes.values()):
+            if inner.job.launches or any(note.outcome != "unnecessary" for note in inner.ledger.notes.values()):
                 self.ledger.not_understood(lines_of(node), "depends on a condition that is known only in the job")
             else:
                 self.ledger.unnecessary(lines_of(node), "prints, tests or ends only")
@@ -175,12 +171,15 @@ class Reader(Settings):
             self.ledger.unnecessary(lines_of(node), "the condition is decided by the script itself")
 
     def _subshell(self, node: Node, lines: range) -> None:
-        """`( … )`: its folder and variables end with it; what it sets up counts if it starts the training."""
-        _, job, ledger = self._aside(node.named_children)
+        """`( … )`: what it sets up counts if it starts the training; otherwise that ends with it."""
+        inner = self._aside(node.named_children)
         self.ledger.unnecessary(lines, "groups commands")
-        self.ledger.adopt(ledger, "" if job.launches else "its effect ends with the subshell")
-        if job.launches:
-            self.job = dataclasses.replace(job, launches=self.job.launches + job.launches, workdir=self.job.workdir)
+        if inner.job.launches:
+            self.statements(node.named_children)
+            return
+        for line, note in inner.ledger.notes.items():
+            if note.outcome == "not_understood":
+                self.ledger.not_understood([line], "; ".join(note.reasons))
 
     def _loop(self, node: Node, lines: range) -> None:
         """A loop that starts one launcher on each node is one launch on all of them; others are not understood."""
@@ -323,8 +322,8 @@ class Reader(Settings):
             self.job.launches.append(launch)
 
     def _nested(self, launch: OldLaunch, word: Word, rest: Sequence[Word], is_text: bool) -> bool:
-        """Read the text of `bash -c`, or a local shell file, into the launch. False if it does more than a job file
-        says, so that the command stays."""
+        """Read the text of `bash -c`, or a local shell file, into the launch. False if it does more than set variables
+        and start one program that is the same in each process, so that the command stays."""
         text = _shell_text(word.text) if is_text else self._local_file(word.text)
         root = parse(text) if text is not None and self.depth < DEEPEST_NESTING else None
         if text is None or root is None or root.has_error:
@@ -333,33 +332,31 @@ class Reader(Settings):
         self.outer = dataclasses.replace(launch, env={}, doubts=[], keys=[])
         self.variables.parameters = tuple(one.value for one in rest[is_text:])  # after a TEXT, the first is $0
         self.depth += 1
-        _, job, ledger = self._aside(root.named_children, text)
+        inner = self._aside(root.named_children, text)
         self.depth -= 1
         self.outer, self.variables.parameters = outer, parameters
-        if len(job.launches) != 1 or not self._only_starts(job, ledger):
+        job, ledger = inner.job, inner.ledger
+        if len(job.launches) != 1 or job.prelude or job.prepend or job.unset or job.secrets:
             return False
         found = job.launches[0]
+        values = [word.value for word in (*found.words, *found.arguments)]
+        values += [*found.env.values(), *(value for value, _ in job.env.values())]
+        others = [one for one in ledger.accounts() if one.line not in found.lines or one.line in ledger.notes]
+        doubts = found.doubts or any(one.outcome == "not_understood" for one in others)
+        if doubts or job.workdir != self.job.workdir or any("rank" in value.uses for value in values):
+            return False
         if is_text and "parameter" in word.value.uses:
             found.doubt(word, "arguments of the script: add them to `args:`")
         if not is_text:
             ledger.taken(found.lines, *dict.fromkeys(found.keys))
             self.followed[word.text] = ledger.accounts()
-        self.job = dataclasses.replace(job, launches=self.job.launches, env=self.job.env)
+        self.job.software |= job.software
+        self.job.env |= job.env
+        self.job.left_out |= job.left_out
         found.env, found.lines = launch.env | found.env, launch.lines
         found.doubts, found.keys = launch.doubts + found.doubts, launch.keys + found.keys
-        vars(launch).update(vars(found))
+        vars(launch).update(vars(found) | {"job_env": launch.job_env | found.job_env})
         return True
-
-    def _only_starts(self, job: OldJob, ledger: Ledger) -> bool:
-        """Whether a text only sets up and starts one program that is the same in each process."""
-        launch, before = job.launches[0], self.job
-        exported = [value for name, (value, _) in job.env.items() if name not in before.env]
-        values = [*(word.value for word in (*launch.words, *launch.arguments)), *launch.env.values(), *exported]
-        fields = ("workdir", "prelude", "prepend", "unset", "secrets")
-        more = any(getattr(job, name) != getattr(before, name) for name in fields)
-        others = [one for one in ledger.accounts() if one.line not in launch.lines or one.line in ledger.notes]
-        doubts = launch.doubts or any(one.outcome == "not_understood" for one in others)
-        return not (more or doubts or any("rank" in value.uses for value in values))
 
     def _local_file(self, path: str) -> str | None:
         """The text of a shell file below the folder of the job."""

@@ -30,10 +30,10 @@ _COUNT = re.compile(r"wc\s+(-l|-w|--lines)")
 _THIS_HOST = re.compile(r"\bhostname\b|\bgetent\s+(a?hosts\w*)|\bip\s+(-\S+\s+)*addr|\buname\s+-n")
 _NAMED = re.compile(r"(?:which|command\s+-v|type\s+-p)\s+([A-Za-z0-9_.-]+)\Z")
 _PORT = re.compile(r"RANDOM|\bshuf\b|SLURM_JOB_?ID|socket|\bcomm\b|\bss\s|netstat|getsockname")
-_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod}
+_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _COMPARISONS = {
     "-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-lt": operator.lt, "-ge": operator.ge,
-    "-le": operator.le,
+    "-le": operator.le, "==": operator.eq, "=": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 
 
@@ -137,10 +137,7 @@ class Variables:
             return Value("" if inside == text else " ") + self._expanded(node, inside)
         if kind == "raw_string":
             return literal(text[1:-1])
-        if (
-            kind in {"word", "number", "test_operator", "regex", "extglob_pattern", "variable_name"}
-            and not node.named_children
-        ):
+        if kind in _PLAIN and not node.named_children:
             if re.search(r"(?<!\\)[*?]", text):
                 return unknown(text)
             plain = literal(re.sub(r"\\(\n?)(.?)", lambda found: "" if found[1] else found[2], text, flags=re.DOTALL))
@@ -222,20 +219,15 @@ class Variables:
         return unknown(f"$({inside})", "port") if _PORT.search(inside) else shown
 
     def _arithmetic(self, inside: str) -> Value | None:
-        """Sums and differences, or products and quotients, of whole numbers that the text decides."""
-        tokens = re.findall(r"\$?\{?[A-Za-z_]\w*\}?|\d+|\S", inside[:200])
-        numbers = [(token if token[0].isdigit() else self.variable(token.strip("${}")).text) for token in tokens[::2]]
-        signs = tokens[1::2]
-        if len(tokens) % 2 == 0 or not all(number.isdecimal() and len(number) < 10 for number in numbers):
+        """A sum, difference or product of two numbers that the text decides."""
+        match = re.fullmatch(r"\s*\$?\{?(\w+)\}?\s*(?:([-+*])\s*\$?\{?(\w+)\}?\s*)?", inside)
+        if match is None:
             return None
-        if not any(set(signs) <= same for same in ({"+", "-"}, {"*", "/", "%"})):
+        names = [match[1], match[3] or "0"]
+        numbers = [name if name[0].isdigit() else self.variable(name).text for name in names]
+        if not all(number.isdecimal() and len(number) < 10 for number in numbers):
             return None
-        result = int(numbers[0])
-        for sign, number in zip(signs, numbers[1:], strict=True):
-            if sign in "/%" and not int(number):
-                return None
-            result = _OPERATORS[sign](result, int(number))
-        return Value(str(result))
+        return Value(str(_OPERATORS[match[2] or "+"](*map(int, numbers))))
 
     def truth(self, node: Node) -> bool | None:
         """Whether a condition such as `[ -z "$X" ]` or `[[ $A == b ]]` holds; None if only the job knows."""
@@ -244,13 +236,11 @@ class Variables:
         values = [self.value(part) for part in (parts[1:] if inner.type == "unary_expression" else parts[::2])]
         if any(not value.known or "${" in value.text for value in values):
             return None
-        texts = [value.text for value in values]
-        if inner.type == "unary_expression" and len(parts) == 2 and text_of(parts[0]) in {"-z", "-n"}:
-            return (text_of(parts[0]) == "-z") == (texts[0] == "")
+        texts, operators = [value.text for value in values], [text_of(part) for part in parts]
+        if inner.type == "unary_expression" and len(parts) == 2 and operators[0] in {"-z", "-n"}:
+            return (operators[0] == "-z") == (texts[0] == "")
         if inner.type == "binary_expression" and len(parts) == 3 and "*" not in texts[1]:
-            sign = text_of(parts[1])
-            if sign in {"==", "=", "!="}:
-                return (texts[0] == texts[1]) == (sign != "!=")
-            if sign in _COMPARISONS and all(text.isdecimal() for text in texts):
-                return bool(_COMPARISONS[sign](int(texts[0]), int(texts[1])))
+            compare, numeric = _COMPARISONS.get(operators[1]), operators[1].startswith("-")
+            if compare is not None and (not numeric or all(text.isdecimal() for text in texts)):
+                return bool(compare(*map(int, texts)) if numeric else compare(*texts))
         return None

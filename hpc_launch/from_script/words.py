@@ -111,6 +111,16 @@ class Value(Struct, frozen=True):
     """What it stands for: `master` (the first host), `port`, `rank` (a process's own), `hosts`, `array` (the index in a
     job array), `parameter` (an argument of the script)."""
 
+    @property
+    def why(self) -> str:
+        """Why it is not known."""
+        reasons = {
+            "array": "depends on the index in a job array",
+            "rank": "depends on the process: the training finds its rank in RANK and LOCAL_RANK",
+            "parameter": "is an argument of the script: write its value",
+        }
+        return next((reasons[use] for use in reasons if use in self.uses), "is known only in the job: write its value")
+
     def __add__(self, other: Value) -> Value:
         return Value(self.text + other.text, self.known and other.known, self.uses | other.uses)
 
