@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
     from hpc_launch.from_script.compare_launch import ComparedValue
     from hpc_launch.from_script.convert import Conversion
-    from hpc_launch.from_script.read_job import OldScript
+    from hpc_launch.from_script.old_job import OldScript
     from hpc_launch.prepare.prepare import PreparedJob
 
 

@@ -10,9 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpc_launch.from_script.old_job import LaunchSize, OldLaunch
-from hpc_launch.from_script.read_job import OldScript
-from hpc_launch.from_script.settings import DEBUGGING, RENDEZVOUS
+from hpc_launch.from_script.old_job import LaunchSize, OldLaunch, OldScript
+from hpc_launch.from_script.settings import DEBUGGING, NOT_NEEDED, RENDEZVOUS
 from hpc_launch.job.shell_text import RUNTIME, Text, UnknownName, interpolate
 from hpc_launch.job.units import format_time, parse_time
 from hpc_launch.plan.launch_step import CODE
@@ -154,7 +153,7 @@ class _Comparison:
         }
         wanted = {name: value for name, (value, _) in job.env.items()} | launch.env
         launchers = {name: "set by the launcher" for name in wanted if name in RENDEZVOUS}
-        left_out = job.left_out | launchers | {name: DEBUGGING[name] for name in wanted if name in DEBUGGING}
+        left_out = job.left_out | launchers | {name: NOT_NEEDED for name in wanted if name in DEBUGGING}
         for name, value in wanted.items():
             if name not in left_out:
                 yield _row(name, self.filled(value.text), ours.get(name), "" if value.known else value.why)

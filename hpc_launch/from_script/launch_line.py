@@ -7,11 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from hpc_launch.from_script.old_job import OldLaunch
+from hpc_launch.from_script.script_text import Option, OptionTable, Value, Word
 from hpc_launch.from_script.slurm_request import SRUN, Request
-from hpc_launch.from_script.words import Option, OptionTable, Value, Word
 
 DEEPEST = 8
 _PREFIXES = frozenset("exec time nohup command nice setsid env stdbuf timeout".split())
@@ -39,56 +37,49 @@ _APPTAINER = OptionTable(
 )  # fmt: skip
 
 
-class _Launcher(Struct, frozen=True):
-    """A launcher's options. Those that are neither kept, doubted nor passed on serve the rendezvous, which is ours."""
+class _Launcher:
+    """A launcher's options: those that are ours (counts and the rendezvous), kept, passed on in variables, or doubted.
 
-    name: Literal["torchrun", "deepspeed"]
-    table: OptionTable
-    kept: str = ""
-    doubted: str = ""
-    variables: Mapping[str, str] = {}
-    """Variables in which the launcher passes options on."""
+    Args: name: of the launcher in the job file. flags: options without a value, of any kind. short: as `OptionTable`.
+    """
+
+    def __init__(  # noqa: PLR0917 - a table of options
+        self, name: Literal["torchrun", "deepspeed"], ours: str, kept: str, doubted: str, flags: str,
+        short: Mapping[str, str], variables: Mapping[str, str] = {},
+    ) -> None:  # fmt: skip
+        self.name, self.kept, self.doubted, self.variables = name, kept.split(), doubted.split(), variables
+        self.table = OptionTable(" ".join((ours, kept, doubted, *variables)), flags, short)
 
 
 _LAUNCHERS = {
     "torchrun": _Launcher(
         "torchrun",
-        OptionTable(
-            "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts monitor-interval "
-            "start-method role log-dir redirects tee local-addr node-rank master-addr master-port "
-            "local-ranks-filter event-log-handler logs-specs numa-binding log-line-prefix-template",
-            "standalone module no-python run-path use-env",
-            {"m": "module", "r": "redirects", "t": "tee"},
-        ),
+        "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id max-restarts local-addr node-rank master-addr "
+        "master-port event-log-handler log-line-prefix-template",
         "role tee redirects log-dir local-ranks-filter monitor-interval start-method numa-binding logs-specs rdzv-conf",
+        "",
+        "standalone module no-python run-path use-env",
+        {"m": "module", "r": "redirects", "t": "tee"},
     ),
     "deepspeed": _Launcher(
         "deepspeed",
-        OptionTable(
-            "hostfile include exclude num-nodes num-gpus master-port master-addr node-rank launcher launcher-args "
-            "autotuning enable-each-rank-log bind-core-list min-elastic-nodes max-elastic-nodes ssh-port venv-script",
-            "module no-python no-local-rank no-ssh no-ssh-check force-multi save-pid elastic-training "
-            "bind-cores-to-rank",
-            {"H": "hostfile", "i": "include", "e": "exclude"},
-        ),
+        "hostfile num-nodes num-gpus master-port master-addr node-rank launcher min-elastic-nodes max-elastic-nodes "
+        "ssh-port",
         "bind-cores-to-rank bind-core-list no-local-rank enable-each-rank-log save-pid venv-script",
         "include exclude launcher-args autotuning",
+        "module no-python no-local-rank no-ssh no-ssh-check force-multi save-pid elastic-training bind-cores-to-rank",
+        {"H": "hostfile", "i": "include", "e": "exclude"},
     ),
     "accelerate": _Launcher(
         "torchrun",
-        OptionTable(
-            "config-file num-processes num-machines machine-rank main-process-ip main-process-port mixed-precision "
-            "num-cpu-threads-per-process dynamo-backend rdzv-backend rdzv-conf gpu-ids deepspeed-config-file "
-            "zero-stage gradient-accumulation-steps gradient-clipping offload-optimizer-device offload-param-device "
-            "zero3-init-flag zero3-save-16bit-model deepspeed-hostfile deepspeed-multinode-launcher max-restarts "
-            "monitor-interval role tee log-dir fsdp-sharding-strategy fsdp-auto-wrap-policy fsdp-state-dict-type "
-            "fsdp-transformer-layer-cls-to-wrap fsdp-offload-params fsdp-version fsdp-reshard-after-forward",
-            "multi-gpu use-deepspeed use-fsdp cpu module no-python same-network debug quiet",
-            {"m": "module"},
-        ),
-        doubted="config-file use-fsdp fsdp-sharding-strategy fsdp-auto-wrap-policy fsdp-state-dict-type "
-        "fsdp-transformer-layer-cls-to-wrap fsdp-offload-params fsdp-version fsdp-reshard-after-forward",
-        variables={
+        "num-processes num-machines machine-rank main-process-ip main-process-port rdzv-backend rdzv-conf "
+        "deepspeed-hostfile deepspeed-multinode-launcher max-restarts monitor-interval role tee log-dir",
+        "",
+        "config-file use-fsdp fsdp-sharding-strategy fsdp-auto-wrap-policy fsdp-state-dict-type fsdp-offload-params "
+        "fsdp-transformer-layer-cls-to-wrap fsdp-version fsdp-reshard-after-forward",
+        "multi-gpu use-deepspeed use-fsdp cpu module no-python same-network debug quiet",
+        {"m": "module"},
+        {
             "zero-stage": "ACCELERATE_DEEPSPEED_ZERO_STAGE",
             "deepspeed-config-file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
             "gradient-accumulation-steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
@@ -148,25 +139,19 @@ class Unwrapper:
             inside = self._mpirun(rest)
         elif name in {"apptainer", "singularity"}:
             inside = self._apptainer(rest, name)
+        if inside is not None:
+            self.unwrap(inside, depth + 1)
         elif name in {"torchrun", "deepspeed"}:
             launch.pdsh = name == "deepspeed" and not launch.by_srun
             self._launcher(rest, name)
-            return
         elif name == "accelerate" and rest and rest[0].text == "launch":
             self._launcher(rest[1:], "accelerate")
-            return
         elif re.fullmatch(r"python[\d.]*", name):
             self._python(words)
-            return
         elif name.endswith(".py"):
             self._program(words)
-            return
-        elif self._shell(words):
-            return
-        if inside is None:
+        elif not self._shell(words):
             self._command(words)
-        else:
-            self.unwrap(inside, depth + 1)
 
     def _behind_prefix(self, words: Sequence[Word]) -> Sequence[Word]:
         """The words behind `env`, `stdbuf`, `timeout` and the like."""
@@ -202,7 +187,6 @@ class Unwrapper:
         launch.gpus_per_node = split.number("gpus-per-node") or (int(counted[1]) if counted else None)
         launch.one_node = launch.nodes == 1 and split.has("nodelist", "relative")
         folder, image = split.last("chdir"), split.last("container-image")
-        mounts, workdir = split.last("container-mounts"), split.last("container-workdir")
         if folder is not None and folder.value.known:
             launch.workdir = os.path.normpath(os.path.join(launch.workdir or self.folder, folder.text))
             launch.keys.append("workdir")
@@ -212,15 +196,12 @@ class Unwrapper:
             elif not option.known or option.name in _DOUBTED_BY_SRUN:
                 launch.doubts.append((option.line, f"`--{option.name}` of srun"))
         if image is not None:
-            launch.container = {"image": image.text, "runtime": "pyxis"}
-            if mounts is not None:
-                launch.container["binds"] = mounts.text.split(",")
-            if workdir is not None:
-                launch.container["workdir"] = workdir.text
-            if split.has("container-mount-home", "no-container-mount-home"):
-                launch.container["home"] = split.has("container-mount-home")
-            if split.has("container-writable"):
-                launch.container["writable"] = True
+            mounts, workdir = split.last("container-mounts"), split.last("container-workdir")
+            home = split.has("container-mount-home") or (False if split.has("no-container-mount-home") else None)
+            found = {"binds": mounts and mounts.text.split(","), "workdir": workdir and workdir.text, "home": home}
+            found["writable"] = split.has("container-writable") or None
+            given = {key: value for key, value in found.items() if value is not None}
+            launch.container = {"image": image.text, "runtime": "pyxis", **given}
             launch.keys.append("container")
         return split.rest
 
@@ -304,14 +285,14 @@ class Unwrapper:
         """An option that neither the rendezvous nor another key covers."""
         known, launch = _LAUNCHERS[name], self.launch
         other = option.name == "launcher" and option.text.lower() not in {"pdsh", "slurm"}
-        if option.name in known.kept.split():
+        if option.name in known.kept:
             text = "--" + (option.name.replace("-", "_") if name == "deepspeed" else option.name)
             launch.options.append(text if option.value is None else f"{text}={option.text}")
             launch.keys.append("launcher.options")
         elif option.name in known.variables and option.value is not None:
             launch.env[known.variables[option.name]] = option.value.value
             launch.keys.append("env")
-        elif not option.known or other or option.name in known.doubted.split():
+        elif not option.known or other or option.name in known.doubted:
             launch.doubts.append((option.line, f"`--{option.name}` of {name}: use `strategy:`, `env:` or `launcher:`"))
 
     def _python(self, words: Sequence[Word]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from hpc_launch.from_script.line_accounts import Ledger
+from hpc_launch.from_script.script_text import Ledger, LineAccount, Value, Word
 from hpc_launch.from_script.slurm_request import Request
-from hpc_launch.from_script.words import Value, Word
 
 
 @dataclass
@@ -92,6 +92,25 @@ class LaunchSize(Struct, frozen=True):
     cpus_per_node: int | None
     once: bool
     """Whether the program starts once, on the first node."""
+
+
+class OldScript(Struct, frozen=True):
+    """What a script requests, sets up and starts."""
+
+    name: str
+    folder: str
+    request: Request
+    job: OldJob
+    launch: OldLaunch | None
+    size: LaunchSize | None
+    accounts: tuple[LineAccount, ...]
+    followed: Mapping[str, tuple[LineAccount, ...]]
+    """Accounts of local shell files that the launch line starts."""
+    remarks: tuple[str, ...]
+
+    def of(self, outcome: str) -> list[LineAccount]:
+        """The accounts with one outcome."""
+        return [account for account in self.accounts if account.outcome == outcome]
 
 
 def launch_size(launch: OldLaunch, request: Request) -> LaunchSize:

@@ -7,28 +7,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hpc_launch.from_script.line_accounts import Ledger
 from hpc_launch.from_script.old_job import OldJob
+from hpc_launch.from_script.script_text import Ledger, Node, Value, Word, find_all, text_of
 from hpc_launch.from_script.variables import Variables
-from hpc_launch.from_script.words import Node, Value, Word, find_all, text_of
 from hpc_launch.job.container import SECRET_NAME
 
-_DEBUGGING = {
-    "NCCL_DEBUG NCCL_DEBUG_SUBSYS": "debugging; each run records NCCL's last collectives",
-    "TORCH_DISTRIBUTED_DEBUG TORCH_CPP_LOG_LEVEL": "debugging; add it to `env:` while you need it",
-    "CUDA_LAUNCH_BLOCKING": "debugging; it slows every step",
-    "NCCL_ASYNC_ERROR_HANDLING": "the default of PyTorch since 1.13, under another name since 2.2",
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "the default of PyTorch",
-    "NCCL_BLOCKING_WAIT TORCH_NCCL_BLOCKING_WAIT": "hangs are found by the watcher on each node",
-    "PYTHONFAULTHANDLER": "the watcher takes stacks of hanging processes",
-    "PYTHONUNBUFFERED": "hpc-launch sets it",
-    "SRUN_CPUS_PER_TASK": "hpc-launch passes the number of CPUs to srun",
-    "SLURM_CPU_BIND": "an option of srun",
-    "PDSH_RCMD_TYPE DSHPATH": "pdsh is not used",
-    "DLTS_HOSTFILE": "the launcher gets the nodes from Slurm",
-}
-DEBUGGING = {name: why for names, why in _DEBUGGING.items() for name in names.split()}
-"""Variables that a job of hpc-launch does without."""
+DEBUGGING = frozenset(
+    "NCCL_DEBUG NCCL_DEBUG_SUBSYS TORCH_DISTRIBUTED_DEBUG TORCH_CPP_LOG_LEVEL CUDA_LAUNCH_BLOCKING PYTHONFAULTHANDLER "
+    "NCCL_ASYNC_ERROR_HANDLING TORCH_NCCL_ASYNC_ERROR_HANDLING NCCL_BLOCKING_WAIT TORCH_NCCL_BLOCKING_WAIT "
+    "PYTHONUNBUFFERED SRUN_CPUS_PER_TASK SLURM_CPU_BIND PDSH_RCMD_TYPE DSHPATH DLTS_HOSTFILE".split()
+)
+"""Variables for debugging, with today's default, or that hpc-launch sets: a job of hpc-launch does without."""
+NOT_NEEDED = "not needed: for debugging, a default today, or set by hpc-launch"
 RENDEZVOUS = frozenset(
     "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE GROUP_RANK SLURM_EXPORT_ENV "
     "TORCHELASTIC_ERROR_FILE TORCHELASTIC_RUN_ID".split()
@@ -128,7 +118,7 @@ class Settings:
             self.job.add_secret(name)
             self.ledger.taken(lines, "secrets", why="its value is not copied: set it in your shell or in secrets.env")
         elif not value.known:
-            self.ledger.not_understood(lines, value.why)
+            self.ledger.not_understood(lines, f"{name} {value.why}")
         elif not exported:
             self.ledger.unnecessary(lines, "its value is used where the script uses it")
         elif front := re.fullmatch(rf"((?:(?!{own}).)+):{own}", value.text, re.DOTALL):
@@ -266,12 +256,10 @@ def _left_out(name: str, value: Value, *, exported: bool) -> str:
     """Why neither the job nor a value in it needs a variable; empty if one does."""
     if name in {"IFS", "PS4", "OLDPWD"} or value.text in {"$!", "$?", "$$"}:
         return "a setting of the old shell"
-    if name.startswith("TORCHELASTIC_"):
-        return "torchrun's own variables are set by torchrun"
-    if name in RENDEZVOUS or (value.uses & {"master", "port"}):
+    if name in RENDEZVOUS or name.startswith("TORCHELASTIC_") or (value.uses & {"master", "port"}):
         return "the rendezvous: hpc-launch chooses the address and a free port"
     if exported and name in DEBUGGING:
-        return DEBUGGING[name]
+        return NOT_NEEDED
     if exported and name.startswith(("SLURM_", "SBATCH_")):
         return "Slurm's own variables are set by Slurm"
     if value.uses & {"hosts", "rank"}:

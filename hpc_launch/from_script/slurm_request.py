@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from hpc_launch.from_script.line_accounts import Ledger
-from hpc_launch.from_script.words import Option, OptionTable, Word, literal
+from hpc_launch.from_script.script_text import Ledger, Option, OptionTable, Word, literal
 
 _SHORT = {
     "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint", "c": "cpus-per-task",
@@ -34,20 +33,11 @@ _KEYS = {
     **{name: name for name in ("time", "account", "constraint", "exclude")},
 }
 _TAKEN = {name: key for key, names in _KEYS.items() for name in names.split()}
-_REASONS = {
-    "output error open-mode": "each run keeps its logs in its own folder",
-    "requeue no-requeue": "hpc-launch starts the next attempt itself (`retry:`)",
-    "ntasks-per-socket": "the launcher places the processes",
-    "gpu-bind tres-bind": "processes choose their GPU by LOCAL_RANK; a binding would hide the others from NCCL",
-    "kill-on-bad-exit wait": "a failed process always ends the attempt",
-    "no-kill": "set by `spares:` and an elastic number of nodes",
-    "parsable quiet verbose": "an option of the command line",
-    "propagate": "limits belong to the site profile",
-    "get-user-env": "the job sets up its own environment",
-    "unbuffered": "output is not buffered",
-    "label": "the logs name the rank of each line",
-}
-_UNNECESSARY = {name: why for names, why in _REASONS.items() for name in names.split()}
+_UNNECESSARY = frozenset(
+    "output error open-mode requeue no-requeue ntasks-per-socket gpu-bind tres-bind kill-on-bad-exit wait no-kill "
+    "parsable quiet verbose propagate get-user-env unbuffered label".split()
+)
+"""Logs, restarts, places of processes and how a job ends: hpc-launch does this itself, or the site profile says it."""
 _PASSED_ON = (
     "mail-type mail-user reservation dependency comment licenses hint distribution nice begin deadline switches "
     "segment nodelist wckey priority prefer contiguous clusters mem-bind profile threads-per-core sockets-per-node "
@@ -142,7 +132,7 @@ class Request:
         if name in _TAKEN:
             self._ledger.taken(lines, _TAKEN[name])
         elif name in _UNNECESSARY:
-            self._ledger.unnecessary(lines, _UNNECESSARY[name])
+            self._ledger.unnecessary(lines, "hpc-launch does this itself, or the site profile says it")
         elif name in _PASSED_ON.split():
             self._ledger.taken(lines, f"sbatch.{name}")
         elif name == "export" and option.text.upper() in {"ALL", "NONE", "NIL"}:

@@ -11,12 +11,23 @@ from functools import partial
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.launch_line import Unwrapper
-from hpc_launch.from_script.line_accounts import Ledger, LineAccount
 from hpc_launch.from_script.old_job import OldLaunch
+from hpc_launch.from_script.script_text import (
+    Ledger,
+    LineAccount,
+    Node,
+    Value,
+    Word,
+    decode,
+    find_all,
+    lines_of,
+    parse,
+    text_of,
+    unknown,
+)
 from hpc_launch.from_script.settings import Settings
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.variables import Variables
-from hpc_launch.from_script.words import Node, Value, Word, decode, find_all, lines_of, parse, text_of, unknown
 
 MAX_FOLLOWED = 256 << 10
 """Bytes of a local shell file that a script starts."""
@@ -34,13 +45,7 @@ _PRINTS = frozenset(
 _READS = frozenset({"read", "mapfile", "readarray"})
 _FILTERS = frozenset("tee awk sed sort cut tr uniq bc column fold paste rev egrep fgrep more less nl xxd jq".split())
 _PREPARES = frozenset("mkdir cp rsync tar rm sbcast dcgmi pip".split())
-_SHELL_STATE = {
-    "wait": "the job ends with its training",
-    "sleep": "the launcher waits for all nodes",
-    "exit": "the job's exit code is recorded",
-    "trap": "hpc-launch warns the training and continues the run (`checkpoint:`)",
-    **dict.fromkeys(("shopt", "set", "return", "hash"), "a setting of the old shell"),
-}
+_SHELL_STATE = frozenset("wait sleep exit trap shopt set return hash".split())
 _HOST_FILE = re.compile(r"scontrol\s+show\s+hostname|slots=|host_?file|machine_?file|nodefile", re.IGNORECASE)
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 
@@ -272,7 +277,7 @@ class Reader(Settings):
             self.variables.exports_all = any(word.text in {"-a", "-o"} for word in words)
             self.ledger.unnecessary(lines, "which variables are exported is followed here")
         elif name in _SHELL_STATE:
-            self.ledger.unnecessary(lines, _SHELL_STATE[name])
+            self.ledger.unnecessary(lines, "for the old shell: hpc-launch waits for the training and continues the run")
         elif name == "eval" and re.search(r"(conda|mamba)['\"]?\s+(shell\.\w+\s+hook|shell\s+hook)", text):
             self.ledger.unnecessary(lines, "the job sets conda up itself")
         elif re.search(r"\b(wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b", text):

@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Mapping
 
-from hpc_launch.from_script.words import MASTER, Node, Value, Word, literal, text_of, unknown
+from hpc_launch.from_script.script_text import MASTER, Node, Value, Word, literal, text_of, unknown
 
 LONGEST_VALUE = 100_000
 """A value that doubles itself line by line stops growing here."""

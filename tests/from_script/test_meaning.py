@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.from_script.convert import Conversion, convert
+from hpc_launch.from_script.convert import Conversion, convert, understand
 from hpc_launch.from_script.new_job import likely_trainings, read_training
-from hpc_launch.from_script.read_job import OldScript, understand
-from hpc_launch.from_script.words import ScriptText, decode
+from hpc_launch.from_script.old_job import OldScript
+from hpc_launch.from_script.script_text import ScriptText, decode
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=4\n"
 RUN = "srun python train.py"

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.from_script.convert import convert
-from hpc_launch.from_script.read_job import OldScript, understand
-from hpc_launch.from_script.words import ScriptText, decode
+from hpc_launch.from_script.convert import convert, understand
+from hpc_launch.from_script.old_job import OldScript
+from hpc_launch.from_script.script_text import ScriptText, decode
 from tests.from_script.test_forty import SCRIPTS
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n"
