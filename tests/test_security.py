@@ -147,7 +147,6 @@ def codes(plan: Plan, keys: str, site: str = SITE) -> set[str]:
         "+prelude: [{raw: touch /tmp/P}]",
         "prelude: [{? raw : touch /tmp/P}]",
         "title: &a raw\nprelude: [{*a : touch /tmp/P}]",
-        "title: x\nprelude: [{<<: {raw: touch /tmp/P}}]",
         "options: {x: {prelude: [{raw: touch /tmp/P}]}}",
         "options: {x: {prelude+: [{raw: touch /tmp/P}]}}",
     ],

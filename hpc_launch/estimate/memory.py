@@ -1,8 +1,11 @@
-"""Memory that a training needs on each GPU."""
+"""Memory that a training needs on each GPU, and changes that would lower it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.estimate.model_states import (
     at_work,
@@ -16,6 +19,7 @@ from hpc_launch.estimate.model_states import (
     shards_parameters,
 )
 from hpc_launch.estimate.training_setup import (
+    Sharding,
     Stage,
     TrainingSetup,
     layers_in_flight,
@@ -264,3 +268,57 @@ def _context(setup: TrainingSetup) -> int:
     parallel = setup.layout.parallel
     sizes = (setup.data_parallel, parallel.tp, parallel.pp, parallel.cp, parallel.ep)
     return _CUDA_CONTEXT + _NCCL_GROUP * sum(size > 1 for size in sizes)
+
+
+_NEXT_SHARDING: dict[tuple[str, Sharding], Sharding] = {
+    ("megatron", "none"): "distributed_optimizer",
+    ("deepspeed", "none"): "zero1",
+    ("deepspeed", "zero1"): "zero2",
+    ("deepspeed", "zero2"): "zero3",
+    ("pytorch", "none"): "fsdp2",
+}
+
+
+class Reduction(Struct, frozen=True, kw_only=True):
+    """A change to a training, and the bytes per GPU that it saves."""
+
+    change: str
+    """What to do, in the imperative."""
+    saved: int
+    setup: TrainingSetup
+    """The training with the change."""
+
+
+def reductions(model: ModelConfig, setup: TrainingSetup) -> list[Reduction]:
+    """Single changes that lower the memory of the most loaded GPU, the largest saving first."""
+    now = memory(model, setup).total
+    found = [
+        Reduction(change=change, saved=now - memory(model, changed).total, setup=changed)
+        for change, changed in _changes(setup)
+    ]
+    return sorted((change for change in found if change.saved > 0), key=lambda change: (-change.saved, change.change))
+
+
+def _changes(setup: TrainingSetup) -> Iterator[tuple[str, TrainingSetup]]:
+    """Other sizes of `parallel:` are left to `plan --compare`."""
+    sharding = _NEXT_SHARDING.get((setup.framework, setup.sharding))
+    if sharding is not None and setup.data_parallel > 1:
+        yield f"share the states: {sharding.replace('_', ' ')}", replace(setup, sharding=sharding)
+    if setup.recompute != "full":
+        yield "recompute all activations", replace(setup, recompute="full")
+    if setup.recompute == "none":
+        yield "recompute selected activations", replace(setup, recompute="selective")
+    if not setup.fused_loss:
+        yield "use a fused cross entropy", replace(setup, fused_loss=True)
+    if setup.optimizer == "adam":
+        yield "use an 8-bit optimizer", replace(setup, optimizer="adam8bit")
+    if not setup.offload_optimizer:
+        yield "keep the optimizer's states in host memory", replace(setup, offload_optimizer=True)
+    parallel, batch = setup.layout.parallel, setup.layout.global_batch
+    if parallel.tp > 1 and not parallel.sequence_parallel:
+        changed = replace(parallel, sequence_parallel=True)
+        yield "use sequence parallelism", replace(setup, layout=replace(setup.layout, parallel=changed))
+    if parallel.micro_batch % 2 == 0:
+        changed = replace(parallel, micro_batch=parallel.micro_batch // 2, global_batch=batch)
+        layout = replace(setup.layout, parallel=changed)
+        yield f"halve the micro batch to {changed.micro_batch}", replace(setup, layout=layout)

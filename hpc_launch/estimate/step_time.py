@@ -77,6 +77,9 @@ HOST_BANDWIDTH = 1e10
 2.6 s for 10 billion parameters on a node (arXiv 2101.06840, table 4), which its GPUs share; the rest is PCIe."""
 
 
+_PARTS = ("computation", "bubble", "tensor", "context", "experts", "pipeline", "data", "optimizer")
+
+
 class StepTime(Struct, frozen=True, kw_only=True):
     """Seconds of a step, by what the GPUs do. Communication is what computation does not hide."""
 
@@ -92,22 +95,11 @@ class StepTime(Struct, frozen=True, kw_only=True):
     optimizer: float
     flops: float
     """Operations of the whole step over all GPUs that the training needs, without recomputation."""
-    calibrated: bool = False
-    """Whether a measured run scaled it: then the seconds are a prediction."""
 
     @property
     def total(self) -> float:
         """Seconds."""
-        return (
-            self.computation
-            + self.bubble
-            + self.tensor
-            + self.context
-            + self.experts
-            + self.pipeline
-            + self.data
-            + self.optimizer
-        )
+        return math.fsum(getattr(self, name) for name in _PARTS)
 
     def utilization(self, gpu: Gpu, world_size: int) -> float:
         """Model FLOPS utilization: the needed operations relative to the peak."""
@@ -129,8 +121,7 @@ def calibrated(estimate: StepTime, measured: float, of: float | None = None) -> 
         message = f"a step cannot take {measured} s"
         raise ValueError(message)
     ratio = measured / (of or estimate.total)
-    names = ("computation", "bubble", "tensor", "context", "experts", "pipeline", "data", "optimizer")
-    return replace(estimate, calibrated=True, **{name: getattr(estimate, name) * ratio for name in names})
+    return replace(estimate, **{name: getattr(estimate, name) * ratio for name in _PARTS})
 
 
 class _Step:

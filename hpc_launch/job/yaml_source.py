@@ -288,27 +288,8 @@ class _Builder:
         return self.mapping(node, path)
 
     def mapping(self, node: YamlNode, path: KeyPath) -> dict[str, Any]:
-        """Build a mapping. Of equal keys the first one counts; `<<: *anchor` and `<<: [*one, *two]` add missing keys.
-
-        Uses a stack instead of recursion, because a file may chain thousands of merges.
-        """
+        """Build a mapping. Of equal keys the first one counts."""
         into: dict[str, Any] = {}
-        merges = self.pairs(node, path, into, merging=False)[::-1]
-        while merges:
-            source = merges.pop()
-            self.count(source.place)
-            if isinstance(source.resolved.event, yaml.MappingStartEvent):
-                merges += self.pairs(source.resolved, path, into, merging=True)[::-1]
-            elif isinstance(source.resolved.event, yaml.SequenceStartEvent):
-                merges += source.resolved.children[::-1]
-            else:
-                message = "`<<` requires the alias of a mapping"
-                self.report(FindingCode.UNSAFE_YAML, message, source, "write `<<: *NAME`")
-        return into
-
-    def pairs(self, node: YamlNode, path: KeyPath, into: dict[str, Any], *, merging: bool) -> list[YamlNode]:
-        """Add the keys and values of a mapping to `into`. Returns the values of `<<`."""
-        merges: list[YamlNode] = []
         for key_node, child in zip(node.children[::2], node.children[1::2], strict=True):
             event = key_node.resolved.event
             if not isinstance(event, yaml.ScalarEvent):
@@ -319,17 +300,17 @@ class _Builder:
             key = self.scalar_text(key_node)
             key_path = (*path, key)
             if key == "<<" and event.implicit[0]:
-                merges.append(child)
+                hint = "write out the keys, or use the alias for the whole value"
+                self.report(FindingCode.UNSAFE_YAML, "`<<` does not merge mappings here", key_node, hint)
             elif key not in into:
                 self.result.key_places[key_path] = key_node.place
                 into[key] = self.value(child, key_path)
             else:
                 self.count(key_node.place)
-                if not merging:
-                    first = self.result.key_places[key_path].line
-                    message = f"duplicate key `{visible(key)}`, first used in line {first}"
-                    self.report(FindingCode.DUPLICATE_KEY, message, key_node, "remove one of the two")
-        return merges
+                first = self.result.key_places[key_path].line
+                message = f"duplicate key `{visible(key)}`, first used in line {first}"
+                self.report(FindingCode.DUPLICATE_KEY, message, key_node, "remove one of the two")
+        return into
 
     def count(self, place: Place) -> None:
         """Count a value that was built or skipped, which limits the work that a file can cause."""

@@ -237,11 +237,9 @@ class RankGroups(Struct, frozen=True, kw_only=True):
 
     kind: GroupKind
     size: int
-    groups: tuple[tuple[int, ...], ...]
-    """The ranks of each group."""
+    count: int
+    """Number of groups."""
     spread: Spread
-    crossing: int
-    """How many of the groups cover more than one node."""
 
 
 def group_shapes(layout: ParallelLayout) -> tuple[GroupShape, ...]:
@@ -277,21 +275,16 @@ def rank_groups(layout: ParallelLayout, node_sizes: Sequence[int]) -> tuple[Rank
         message = f"the nodes hold {sum(node_sizes)} processes, the layout needs {layout.world_size}"
         raise ValueError(message)
     ends = tuple(accumulate(node_sizes))
-    result = []
-    for shape in group_shapes(layout):
-        if shape.size > 1:
-            groups = _members(shape.size, shape.stride, layout.world_size)
-            counts = [_per_node(group, ends) for group in groups]
-            result.append(
-                RankGroups(
-                    kind=shape.kind,
-                    size=shape.size,
-                    groups=tuple(tuple(group) for group in groups),
-                    spread=_spread(counts),
-                    crossing=sum(len(count) > 1 for count in counts),
-                )
-            )
-    return tuple(result)
+    return tuple(
+        RankGroups(
+            kind=shape.kind,
+            size=shape.size,
+            count=layout.world_size // shape.size,
+            spread=_spread(members(shape, layout.world_size), ends),
+        )
+        for shape in group_shapes(layout)
+        if shape.size > 1
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -300,22 +293,20 @@ def spread(size: int, stride: int, world_size: int, per_node: int) -> Spread:
     if stride * size <= per_node and per_node % (stride * size) == 0:
         return Spread(1, size)
     ends = tuple(range(per_node, world_size + per_node, per_node))
-    return _spread([_per_node(group, ends) for group in _members(size, stride, world_size)])
+    return _spread(members(GroupShape("dp", size, stride), world_size), ends)
 
 
-def _members(size: int, stride: int, world_size: int) -> list[range]:
-    block = size * stride
+def members(shape: GroupShape, world_size: int) -> list[range]:
+    """The ranks of each group."""
+    block = shape.size * shape.stride
     return [
-        range(start + offset, start + offset + block, stride)
+        range(start + offset, start + offset + block, shape.stride)
         for start in range(0, world_size, block)
-        for offset in range(stride)
+        for offset in range(shape.stride)
     ]
 
 
-def _per_node(group: range, ends: tuple[int, ...]) -> Counter[int]:
-    """Ranks of a group on each of its nodes."""
-    return Counter(bisect_right(ends, rank) for rank in group)
-
-
-def _spread(counts: list[Counter[int]]) -> Spread:
+def _spread(groups: list[range], ends: tuple[int, ...]) -> Spread:
+    """How these groups lie on nodes that end at these ranks."""
+    counts = [Counter(bisect_right(ends, rank) for rank in group) for group in groups]
     return Spread(max(map(len, counts)), min(min(count.values()) for count in counts))

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.estimate.gpu import KnownGpu, UnknownGpu, gpu_of_node_class
-from hpc_launch.estimate.memory import MemoryEstimate, memory
-from hpc_launch.estimate.memory_reductions import reductions
+from hpc_launch.estimate.memory import MemoryEstimate, memory, reductions
 from hpc_launch.estimate.training_setup import Framework, Optimizer, Recompute, Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import Parallel

@@ -204,7 +204,6 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     layout: ParallelLayout
     batch_known: bool
     """Whether the job gives its batch; otherwise the program chooses it."""
-    node_sizes: tuple[int, ...]
     divides: bool
     """Whether the layout is valid; otherwise nothing is estimated."""
     groups: tuple[RankGroups, ...]
@@ -260,7 +259,6 @@ def job_plan(
         nodes=job.held_nodes,
         layout=layout,
         batch_known=batch_known(job),
-        node_sizes=tuple(node_sizes),
         divides=divides,
         groups=rank_groups(layout, node_sizes) if divides else (),
         model=checked.model,

@@ -1,23 +1,19 @@
-"""The layouts of `plan --compare` as a table and as JSON.
-
-A picture of a layout: the ranks of each node in their tensor-parallel groups, and the links of each kind.
-"""
+"""The layouts of `plan --compare` as a table and as JSON, and the groups of a layout with their links."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.estimate.gpu import Gpu
-from hpc_launch.layouts.parallel_layout import GroupKind, ParallelLayout, RankGroups
+from hpc_launch.layouts.parallel_layout import GroupKind, RankGroups
 from hpc_launch.plan.job_estimate import GIB, gib
 from hpc_launch.plan.layout_choices import layout_keys
 from hpc_launch.prepare.job_plan import JobLayouts
 from hpc_launch.view.format_values import aligned, number
 
-MOST_NODES = 8
 _NAMES: dict[GroupKind, str] = {
     "tp": "tensor parallel",
     "cp": "context parallel",
@@ -29,28 +25,6 @@ _NAMES: dict[GroupKind, str] = {
 }
 
 
-def node_lines(layout: ParallelLayout, node_sizes: Sequence[int]) -> Iterator[str]:
-    """A line for each node: its ranks, a bracket around each tensor-parallel group, and their stages and replicas."""
-    parallel = layout.parallel
-    ends = list(accumulate(node_sizes))
-    for at, (size, end) in enumerate(zip(node_sizes, ends, strict=True), 1):
-        if at > MOST_NODES - 1 and len(node_sizes) > MOST_NODES:
-            yield f"… and {len(node_sizes) - at + 1} more nodes"
-            return
-        ranks = range(end - size, end)
-        blocks: dict[int, list[int]] = {}
-        for rank in ranks:
-            blocks.setdefault(rank // parallel.tp if parallel.tp > 1 else 0, []).append(rank)
-        inner = parallel.tp * parallel.cp
-        where = []
-        if parallel.pp > 1:
-            where.append(_span("stage", [rank // (inner * layout.dp) for rank in ranks]))
-        if layout.dp > 1:
-            where.append(_span("replica", [rank // inner % layout.dp for rank in ranks]))
-        brackets = " ".join(f"[{_range(block)}]" for block in blocks.values())
-        yield f"node {at}  {brackets}" + (f"  {', '.join(where)}" if where else "")
-
-
 def link_lines(groups: Sequence[RankGroups], gpu: Gpu | None) -> Iterator[str]:
     """A line for each kind of group: its size, and the links that it uses."""
     for one in groups:
@@ -59,17 +33,8 @@ def link_lines(groups: Sequence[RankGroups], gpu: Gpu | None) -> Iterator[str]:
             rate = gpu.node_bandwidth if one.spread.nodes == 1 else gpu.network_bandwidth
             speed = f", {rate / 1e9:.0f} GB/s per GPU"
         where = "within a node" if one.spread.nodes == 1 else f"across {one.spread.nodes} nodes"
-        count = f"{len(one.groups)} group{'s' if len(one.groups) > 1 else ''} of {one.size}"
+        count = f"{one.count} group{'s' if one.count > 1 else ''} of {one.size}"
         yield f"{_NAMES[one.kind]}: {count}, {where}{speed}"
-
-
-def _span(word: str, numbers: Sequence[int]) -> str:
-    low, high = min(numbers) + 1, max(numbers) + 1
-    return f"{word} {low}" if low == high else f"{word}s {low}–{high}"
-
-
-def _range(ranks: Sequence[int]) -> str:
-    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}–{ranks[-1]}"
 
 
 MOST_ROWS = 20

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpc_launch.estimate.gpu import KnownGpu
-from hpc_launch.estimate.memory import MemoryEstimate
-from hpc_launch.estimate.memory_reductions import reductions
+from hpc_launch.estimate.memory import MemoryEstimate, reductions
 from hpc_launch.estimate.step_time import Walltime
 from hpc_launch.estimate.training_setup import stage_layers
 from hpc_launch.job.units import format_time
@@ -15,7 +14,7 @@ from hpc_launch.model.model_config import active_parameters, parameters
 from hpc_launch.plan.job_estimate import GIB, JobEstimate, JobTraining, UnknownTraining, gib
 from hpc_launch.prepare.job_plan import JobPlan, ScaledPace
 from hpc_launch.view.format_values import clean, duration, number, share
-from hpc_launch.view.layout_table import link_lines, node_lines, stage_text
+from hpc_launch.view.layout_table import link_lines, stage_text
 from hpc_launch.view.state_text import interval_json, interval_text
 
 _INDENT = 12
@@ -58,7 +57,6 @@ def _layout(plan: JobPlan) -> Iterator[str]:
         return
     product = f"DP {layout.dp} × TP {parallel.tp} × PP {parallel.pp} × CP {parallel.cp}"
     yield f"{layout.world_size} processes = {product}; EP {parallel.ep}"
-    yield from node_lines(layout, plan.node_sizes)
     training = plan.estimate.training if plan.estimate is not None else None
     if plan.model is not None and isinstance(training, JobTraining):
         layers = stage_layers(plan.model.layers, training.setup)
@@ -208,8 +206,7 @@ def plan_json(plan: JobPlan) -> dict[str, Any]:
         "active_parameters": active_parameters(model) if model is not None else None,
         "memory_gib": _memory_json(plan.estimate),
         "groups": [
-            {"kind": one.kind, "size": one.size, "count": len(one.groups), "nodes": one.spread.nodes}
-            for one in plan.groups
+            {"kind": one.kind, "size": one.size, "count": one.count, "nodes": one.spread.nodes} for one in plan.groups
         ],
         "gpus": plan.gpus,
         "time": _time_json(plan),

@@ -84,10 +84,8 @@ def test_the_example_of_openseeks_guide(tp: int, dp: int) -> None:
     assert nodes["pp"] == 2
 
 
-def test_the_picture_of_groups_and_links() -> None:
+def test_the_groups_and_their_links() -> None:
     text = "\n".join(plan_lines(planned("nodes: 2\nstrategy: megatron\nparallel: {pp: 2, tp: 4, global_batch: 8}\n")))
-    assert "node 1  [0–3] [4–7]  stage 1, replicas 1–2" in text
-    assert "node 2  [8–11] [12–15]  stage 2, replicas 1–2" in text
     assert "16 processes = DP 2 × TP 4 × PP 2 × CP 1" in text
     assert "tensor parallel: 4 groups of 4, within a node" in text
     assert "model       unknown: set or correct `model:`" in text
