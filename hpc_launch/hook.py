@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
             _report(move)
             over = move.kind != "submitted"
         if inside and over and run.sweep is not None:
-            from hpc_launch.retry.drive_sweep import submit_next_points
+            from hpc_launch.retry.drive_groups import submit_next_points
 
             _report(submit_next_points(run, scheduler))
         _drive_pipeline(run, scheduler, inside=inside)
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
 
 def _drive_sweep(run: RunFolder) -> None:
     """Continue the points of a sweep after one of its arrays."""
-    from hpc_launch.retry.drive_sweep import drive_points
+    from hpc_launch.retry.drive_groups import drive_points
     from hpc_launch.runs.groups.sweep_folder import SweepFolder
     from hpc_launch.runs.run_index import user_index
 
@@ -97,7 +97,7 @@ def _drive_pipeline(run: RunFolder, scheduler: Scheduler, *, inside: bool) -> No
     pipeline = pipeline_of(run)
     if pipeline is None:
         return
-    from hpc_launch.retry.drive_sweep import drive_pipeline
+    from hpc_launch.retry.drive_groups import drive_pipeline
     from hpc_launch.runs.run_index import user_index
 
     for move in drive_pipeline(pipeline, run, scheduler, user_index(os.environ), inside=inside):

@@ -178,7 +178,7 @@ def create_sweep(
 
 def advance(
     sweep: SweepFolder,
-    scheduler: Scheduler,
+    scheduler_of: Callable[[RunFolder], Scheduler],
     index: Index | None = None,
     *,
     pause_s: float = RETRY_S,
@@ -196,7 +196,7 @@ def advance(
         if not LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
             return None
     try:
-        return submit_points(sweep, scheduler, index=index, alone=alone, part=part)
+        return submit_points(sweep, scheduler_of(sweep.run), index=index, alone=alone, part=part)
     except UserError:
         return None
 

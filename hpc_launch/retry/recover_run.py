@@ -37,8 +37,13 @@ from hpc_launch.retry.decision import (
 )
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome
 from hpc_launch.retry.notifications import note_stop
-from hpc_launch.retry.same_job import continue_here, may_decide
-from hpc_launch.retry.take_over import leave_to_successor, take_over, withdraw_successor
+from hpc_launch.retry.same_job import (
+    continue_here,
+    leave_to_successor,
+    may_decide,
+    take_over,
+    withdraw_successor,
+)
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import Journal
 from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitted

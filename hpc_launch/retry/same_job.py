@@ -1,6 +1,8 @@
-"""Whether the next attempt can run in the job of the one that has just ended: without a new wait in the queue.
+"""The next attempt in a job that is there already, without a new wait in the queue.
 
-Only the job's own end hook asks this. The job's script then starts the attempt (parts/continue_here.sh).
+The end hook of a job asks whether the attempt can go on in that job, the successor whether it can take over: the run's
+next job, which waits while one trains. The job's script then starts the attempt (parts/continue_here.sh). Other drivers
+leave it to the successor, so that the run keeps the place in the queue that this job has earned.
 """
 
 from __future__ import annotations
@@ -10,76 +12,25 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from hpc_launch.base.errors import UserError
+from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.base.files import read_text
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.retry.context import RetryContext, ended_from_outside
-from hpc_launch.retry.decision import following_attempt
+from hpc_launch.retry.decision import following_attempt, next_attempt
 from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.plan_record import plan_of
+from hpc_launch.runs.records.attempt_files import Reader, successor_of
+from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
+from hpc_launch.runs.records.submission import SuccessorRecord
 from hpc_launch.runs.records.verdict_record import VerdictRecord
+from hpc_launch.runs.status.run_status import successor_text
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
-from hpc_launch.runs.submitting.successor_job import OwnJob, continue_job
+from hpc_launch.runs.submitting.successor_job import OwnJob, cancel_successor, continue_job, send_successor
 from hpc_launch.schedulers.job_files import directives
+from hpc_launch.schedulers.slurm.pending_reasons import failed_to_start
 
 HELD = "SLURM_JOB_NODELIST"
 """In the environment of the job's script: all nodes of the job, with its spares."""
-
-
-def choose_nodes(context: RetryContext, verdict: VerdictRecord, prepared: PreparedAttempt) -> tuple[str, ...] | None:
-    """The nodes for the attempt, in the job's order: those of the last one, and spares for those that failed.
-
-    A spare of the same leaf switch or block comes first. An elastic run goes on with fewer nodes. None where too few
-    are left, or not the first one, which runs the job's script.
-    """
-    used, plan = context.view.files.nodes, plan_of(context.attempt)
-    fewest = most = len(used)
-    if context.plan.elastic:
-        fewest, most = context.plan.least_nodes, (plan.nodes if plan is not None else None) or most
-    held = names_or_text(os.environ.get(HELD)) or used
-    lost = set(_lost(context))
-    if verdict.action == "RETRY_ELSEWHERE":
-        lost.update(verdict.blamed)  # a new job may have to use them: only so many are excluded
-    healthy = [node for node in usable(context, prepared, held) if node not in lost]
-    if len(healthy) < fewest or healthy[0] != held[0]:
-        return None
-    chosen = [node for node in healthy if node in used][:most]
-    spares = [node for node in healthy if node not in used]
-    if len(spares) > 1 and len(chosen) < most:
-        spares = _nearest_first(spares, [node for node in used if node not in healthy], chosen, context)
-    chosen += spares[: most - len(chosen)]
-    return tuple(node for node in held if node in chosen)
-
-
-def usable(context: RetryContext, prepared: PreparedAttempt, held: Sequence[str]) -> list[str]:
-    """Those of a job's nodes that the attempt may use."""
-    overrides = prepared.overrides
-    avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
-    avoided.update(context.scheduler.down(held))
-    return [node for node in held if node not in avoided]
-
-
-def _lost(context: RetryContext) -> Iterator[str]:
-    """The nodes that fell silent in this job. Slurm may not know it yet, and they may come back."""
-    for attempt in context.run.attempts():
-        if Reader().read(attempt).same_start(context.view.files):
-            with suppress(OSError):
-                yield from read_text(attempt.lost, errors="replace").split()
-
-
-def _nearest_first(spares: list[str], failed: list[str], chosen: list[str], context: RetryContext) -> list[str]:
-    """For each failed node the best spare: of its leaf switch or block, else of one that the run already uses."""
-    switch = context.scheduler.switches([*spares, *failed, *chosen])
-    in_use, left, ordered = {switch.get(node) for node in chosen}, list(spares), []
-    for node in failed[: len(spares)]:
-        best = min(left, key=lambda spare: (switch.get(spare) != switch.get(node), switch.get(spare) not in in_use))
-        left.remove(best)
-        ordered.append(best)
-        in_use.add(switch.get(best))
-    return [*ordered, *left]
-
 
 ACTIONS = frozenset({"RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED"})
 
@@ -116,22 +67,146 @@ def continue_here(
     pause = pause_left(context, verdict)
     if not _fits(context, verdict, pause):
         return None
+    prepared = _following(context, verdict, changed, asked=context.attempt)
+    nodes = choose_nodes(context, verdict, prepared) if prepared is not None else None
+    if prepared is None or nodes is None:
+        return None
+    files = context.view.files
+    name = files.intent.job_name if files.intent is not None else None
+    cluster = files.job.cluster if files.job is not None else None
+    own = OwnJob(files.job_id or "", name, cluster, files.restart)
+    return _continue(context, verdict, prepared, own, nodes, pause)[1]
+
+
+def take_over(context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None) -> DriverOutcome | None:
+    """Prepare the attempt that a verdict asks for in this job, the successor; None where it needs another one."""
+    job_id, pause, found = os.environ.get("SLURM_JOB_ID", ""), pause_left(context, verdict), _recorded(context)
+    # An attempt of a job that Slurm requeued before would count as one of its earlier start.
+    if found is None or pause > LONGEST_PAUSE_S or os.environ.get("SLURM_RESTART_COUNT", "0") != "0":
+        return None
+    prepared = _following(context, verdict, changed, asked=found[0])
+    nodes = _nodes_of_successor(context, prepared) if prepared is not None else None
+    if prepared is None or nodes is None:
+        return None
+    name, cluster = os.environ.get("SLURM_JOB_NAME"), context.scheduler.cluster()
+    own = OwnJob(job_id, name, cluster, submitted=found[1].time, how="taken over")
+    attempt, outcome = _continue(context, verdict, prepared, own, nodes, pause)
+    if attempt is not None:
+        send_successor(attempt, prepared, context.scheduler, job_id)
+    return outcome
+
+
+def leave_to_successor(
+    context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None, *, new: bool
+) -> DriverOutcome | None:
+    """Leave the attempt that a verdict asks for to the successor; None where it cannot run there.
+
+    `new`: the verdict was made just now, so that the nodes it names are to be excluded.
+    """
+    job, found = context.status.successor, _recorded(context)
+    if job is None or found is None or failed_to_start(job.reason) or pause_left(context, verdict) > LONGEST_PAUSE_S:
+        return None
+    if verdict.sets:
+        try:
+            prepared = changed or next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude)[1]
+        except UserError:
+            return None
+        if not same_request(found[0], prepared):
+            return None
+    if new and (verdict.exclude or verdict.readmit) and job.state == "PENDING":
+        wanted = dict.fromkeys([*context.plan.exclude, *context.excluded, *verdict.exclude])
+        with suppress(SchedulerError):  # it looks at its nodes when it starts
+            context.scheduler.exclude(job.job_id, [node for node in wanted if node not in verdict.readmit])
+    return DriverOutcome("waiting", f"{successor_text(job)}: {verdict.reason}")
+
+
+def withdraw_successor(context: RetryContext) -> None:
+    """Cancel the successor of a run that is over. It would end by itself when it starts."""
+    if context.status.successor is not None:
+        cancel_successor(context.run, context.scheduler)
+
+
+def choose_nodes(context: RetryContext, verdict: VerdictRecord, prepared: PreparedAttempt) -> tuple[str, ...] | None:
+    """The nodes for the attempt, in the job's order: those of the last one, and spares for those that failed.
+
+    An elastic run goes on with fewer nodes. None where too few are left, or not the first one, which runs the script.
+    """
+    used, plan = context.view.files.nodes, plan_of(context.attempt)
+    fewest = most = len(used)
+    if context.plan.elastic:
+        fewest, most = context.plan.least_nodes, (plan.nodes if plan is not None else None) or most
+    held = names_or_text(os.environ.get(HELD)) or used
+    lost = set(_lost(context))
+    if verdict.action == "RETRY_ELSEWHERE":
+        lost.update(verdict.blamed)  # a new job may have to use them: only so many are excluded
+    healthy = [node for node in _usable(context, prepared, held) if node not in lost]
+    if len(healthy) < fewest or healthy[0] != held[0]:
+        return None
+    chosen = [*(node for node in healthy if node in used), *(node for node in healthy if node not in used)][:most]
+    return tuple(node for node in held if node in chosen)
+
+
+def _nodes_of_successor(context: RetryContext, prepared: PreparedAttempt) -> tuple[str, ...] | None:
+    """The nodes of this job for the attempt; None where it must not use one that it would need."""
+    held, plan = names_or_text(os.environ.get(HELD)), plan_of(context.attempt) or PlanRecord()
+    healthy = _usable(context, prepared, held) if held else []
+    most = plan.nodes if plan.nodes and (plan.spares or context.plan.elastic) else len(held)
+    fewest = context.plan.least_nodes if context.plan.elastic else most
+    if not healthy or len(healthy) < fewest or healthy[0] != held[0]:  # the first one runs the script
+        return None
+    return tuple(healthy[:most])
+
+
+def _usable(context: RetryContext, prepared: PreparedAttempt, held: Sequence[str]) -> list[str]:
+    """Those of a job's nodes that the attempt may use."""
+    overrides = prepared.overrides
+    avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
+    avoided.update(context.scheduler.down(held))
+    return [node for node in held if node not in avoided]
+
+
+def _lost(context: RetryContext) -> Iterator[str]:
+    """The nodes that fell silent in this job. Slurm may not know it yet, and they may come back."""
+    for attempt in context.run.attempts():
+        if Reader().read(attempt).same_start(context.view.files):
+            with suppress(OSError):
+                yield from read_text(attempt.lost, errors="replace").split()
+
+
+def _recorded(context: RetryContext) -> tuple[AttemptFolder, SuccessorRecord] | None:
+    """The successor of the run's newest job, and the attempt whose request it repeats."""
+    reader = Reader()
+    found = successor_of([reader.read(attempt) for attempt in context.run.attempts()])
+    return (found[0].attempt, found[1]) if found is not None else None
+
+
+def _following(
+    context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None, *, asked: AttemptFolder
+) -> PreparedAttempt | None:
+    """The attempt that a verdict asks for; None where it asks Slurm for something else than the attempt `asked`."""
     try:
         prepared = following_attempt(context.run, verdict, verdict.not_before, after=None, changed=changed)
     except UserError:
         return None  # a new submission is refused for the same reason, and says so
-    nodes = choose_nodes(context, verdict, prepared)
-    if nodes is None or not same_request(context.attempt, prepared):
-        return None
+    return prepared if same_request(asked, prepared) else None
+
+
+def _continue(  # noqa: PLR0917 - what was found out
+    context: RetryContext,
+    verdict: VerdictRecord,
+    prepared: PreparedAttempt,
+    own: OwnJob,
+    nodes: Sequence[str],
+    pause: float,
+) -> tuple[AttemptFolder | None, DriverOutcome]:
+    """After the pause, begin the attempt in this job, unless another driver was first."""
     time.sleep(pause)
-    number, view, files = context.attempt.number + 1, context.view, context.view.files
-    name = files.intent.job_name if files.intent is not None else None
-    cluster = files.job.cluster if files.job is not None else None
+    number = context.attempt.number + 1
     try:
-        continue_job(context.run, prepared, OwnJob(files.job_id or "", name, cluster, files.restart), number, nodes)
+        attempt = continue_job(context.run, prepared, own, number, nodes)
     except UserError as error:
-        return DriverOutcome("waiting", f"the next attempt is due: {error}")
-    return DriverOutcome("submitted", f"attempt {number} continues in job {view.job_id}: {verdict.reason}")
+        return None, DriverOutcome("waiting", f"the next attempt is due: {error}")
+    return attempt, DriverOutcome("submitted", f"attempt {number} continues in job {own.job_id}: {verdict.reason}")
 
 
 def _wanted(context: RetryContext) -> bool:
@@ -143,13 +218,8 @@ def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
     view, plan = context.view, plan_of(context.attempt)
     if plan is None or not _wanted(context) or verdict.action not in ACTIONS or pause > LONGEST_PAUSE_S:
         return False
-    if (
-        view.live is None
-        or view.live.state != "RUNNING"
-        or ended_from_outside(context)
-        or view.warned
-        or view.end is None
-    ):
+    runs = view.live is not None and view.live.state == "RUNNING" and not ended_from_outside(context)
+    if not runs or view.warned or view.end is None:
         return False
     if (view.end.lost_nodes and not context.plan.elastic) or not view.files.nodes or view.files.void is not None:
         return False

@@ -221,11 +221,6 @@ class Scheduler(Protocol):
         del nodes
         return {}
 
-    def switches(self, nodes: Sequence[str]) -> dict[str, str]:
-        """The leaf switch or the block of each of these nodes; empty if unknown."""
-        del nodes
-        return {}
-
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
         """Which of these names are nodes of the cluster; none if the scheduler does not answer. Each is one plain
         name."""

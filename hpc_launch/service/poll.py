@@ -7,22 +7,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
-from hpc_launch.base.errors import UserError
 from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers, shown
-from hpc_launch.runs.groups.array_tasks import begun
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
-from hpc_launch.runs.groups.pipeline_status import PipelineStatus, pipeline_status
+from hpc_launch.runs.groups.pipeline_status import Found, PipelineStatus, pipeline_status
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
-from hpc_launch.runs.groups.sweep_status import SweepStatus, stamps_of, sweep_status, with_sweeps
+from hpc_launch.runs.groups.sweep_status import SweepStatus, sweep_states, sweep_status
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.runs.status.followed_run import REMEMBERED_S
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.status.wait_for_end import wait
+from hpc_launch.schedulers.slurm.pending_reasons import never
 from hpc_launch.service.listener import QUIET, Listener
 
 TOGETHER = 2000
@@ -39,7 +37,7 @@ def is_group(run: RunFolder) -> bool:
 
 def tracker_of(runs: Iterable[RunFolder], index: Index) -> RunTracker:
     """A tracker of these runs that recognizes pending reasons that never clear."""
-    return RunTracker(runs, Schedulers().of, never=_never, seen=index.seen)
+    return RunTracker(runs, Schedulers().of, never=never, seen=index.seen)
 
 
 def poll_runs(
@@ -131,58 +129,44 @@ def _poll_groups(
     homes = [as_pipeline(run) or pipeline_of(run) for run in runs]
     pipelines = list({home.name: home for home in homes if home is not None}.values())
     others = [run for run in runs if as_pipeline(run) is None]
+
+    def poll(polled: list[RunFolder]) -> dict[str, RunStatus]:
+        found = _poll_plain(polled, index, listener, drive=drive)
+        return {run.name: status for run, status in zip(polled, found, strict=True)}
+
+    def advance(sweep: SweepFolder) -> None:
+        if drive and not os.path.exists(sweep.submitted):
+            _advance_sweep(sweep, index, listener)
+
     found: dict[str, RunStatus | SweepStatus] = {}
     stamps: dict[str, int | None] = {}
     for _ in range(MOST_ROUNDS):
         stamps = {one.name: one.run.attempts_stamp() for one in pipelines}
         stages = [run for one in pipelines for run in one.stage_runs()]
-        found = _poll_sweeps(list({run.name: run for run in [*others, *stages]}.values()), index, listener, drive=drive)
+        found = sweep_states([*others, *stages], poll, advance)
         outcomes = [outcome for one in pipelines for outcome in _advance_pipeline(one, found, index)] if drive else []
         for outcome in outcomes:
             listener.say(outcome.words)
         if not any(outcome.kind in ("submitted", "ended") for outcome in outcomes):
             break
-    return {**found, **{one.name: pipeline_status(one, found, stamps.get(one.name)) for one in pipelines}}
-
-
-def _poll_sweeps(
-    runs: Sequence[RunFolder], index: Index, listener: Listener, *, drive: bool
-) -> dict[str, RunStatus | SweepStatus]:
-    """The states of runs of which some are sweeps or points of them, by name."""
-    sweeps = {run.name: SweepFolder(run) for run in runs if os.path.exists(run.sweep_info)}
-    homes = {**sweeps, **{home.name: SweepFolder(home) for run in runs if (home := run.sweep) is not None}}
-    for sweep in homes.values():
-        if drive:
-            _advance_sweep(sweep, index, listener)
-    stamps = stamps_of(sweeps.values())
-    singles = [run for run in runs if run.name not in sweeps]
-    points = [point for sweep in sweeps.values() for point in begun(sweep)]
-    polled = list({run.name: run for run in [*singles, *points]}.values())
-    found = _poll_plain(polled, index, listener, drive=drive) if polled else []
-    statuses = {run.name: status for run, status in zip(polled, found, strict=True)}
-    return with_sweeps(statuses, sweeps.values(), stamps)
+    return {**found, **{one.name: pipeline_status(one, found, stamps[one.name]) for one in pipelines}}
 
 
 def _advance_sweep(sweep: SweepFolder, index: Index, listener: Listener) -> None:
     """Submit what is left of a sweep."""
-    if os.path.exists(sweep.submitted):
-        return
     from hpc_launch.prepare.submit_sweep import advance
 
-    with suppress(UserError):
-        progress = advance(sweep, Schedulers().of(sweep.run), index)
-        if progress is not None and progress.job_ids:
-            left = f"; {progress.left} points are left" if progress.left else ""
-            listener.say(f"{sweep.name}: submitted job {', '.join(progress.job_ids)}{left}")
+    progress = advance(sweep, Schedulers().of, index)
+    if progress is not None and progress.job_ids:
+        left = f"; {progress.left} points are left" if progress.left else ""
+        listener.say(f"{sweep.name}: submitted job {', '.join(progress.job_ids)}{left}")
 
 
-def _advance_pipeline(
-    pipeline: PipelineFolder, found: dict[str, RunStatus | SweepStatus], index: Index
-) -> list[DriverOutcome]:
+def _advance_pipeline(pipeline: PipelineFolder, found: Found, index: Index) -> list[DriverOutcome]:
     """Submit what is due of a pipeline."""
     if not pipeline_status(pipeline, found).may_be_due:
         return []
-    from hpc_launch.retry.drive_sweep import advance_pipeline
+    from hpc_launch.retry.drive_groups import advance_pipeline
 
     return advance_pipeline(pipeline, found, Schedulers().of, index)
 
@@ -192,12 +176,6 @@ def _left_alone(status: RunStatus, outcome: DriverOutcome, now: float) -> RunSta
     ended = status.attempts[-1].ended if status.attempts else None
     left = outcome.kind == "nothing" and ended is not None and now - ended > REMEMBERED_S
     return replace(status, undecided=False) if left else status
-
-
-def _never(reason: str) -> object | None:
-    from hpc_launch.schedulers.slurm.pending_reasons import never
-
-    return never(reason)
 
 
 POLL_S = 3.0

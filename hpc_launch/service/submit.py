@@ -188,7 +188,7 @@ def submitted_points(
     `repeated_left`: points are left that had a job before, and that only `resubmit` submits.
     """
     if progress.left and scheduler == "local" and not wait and not os.path.exists(sweep.submitted):
-        from hpc_launch.retry.drive_sweep import start_queue
+        from hpc_launch.retry.drive_groups import start_queue
 
         start_queue(sweep)
     left = None

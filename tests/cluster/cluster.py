@@ -64,7 +64,6 @@ class Cluster(Faults):
         owner: int | None = None,
         cgroups: bool = False,
         small_mb: int = 0,
-        topology: str = "",
     ) -> Cluster:
         """Start a cluster and wait until every node is idle.
 
@@ -79,7 +78,6 @@ class Cluster(Faults):
             owner: The process with which the cluster ends at the latest; the caller by default.
             cgroups: Track and limit by the machine's own cgroups (v1), as sites do; one node only.
             small_mb: Size of `small`, a storage of its own that can be full or read-only; 0 for none.
-            topology: The text of topology.conf, a tree of switches; none if empty.
 
         Raises:
             ClusterUnavailable: The machine lacks something; the message says what.
@@ -102,7 +100,6 @@ class Cluster(Faults):
             root=root,
             cgroups=cgroups,
             small_mb=small_mb,
-            topology=topology,
         )
         layout = _prepare(settings)
         child = _start_supervisor(layout, owner or os.getpid())

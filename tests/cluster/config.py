@@ -74,7 +74,6 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         f"Prolog={layout.config}/prolog.sh",
         f"MailProg={layout.config}/mail.sh",
         *_accounting_lines(settings),
-        *(["TopologyPlugin=topology/tree"] if settings.topology else []),
         *(["GresTypes=gpu"] if gpus else []),
         f"NodeName={names} CPUs={settings.cpus_per_node} RealMemory={settings.memory_mb} State=UNKNOWN{gpus}",
         # Jobs in `low` are the only ones that may be preempted, by those of any other partition.
@@ -160,8 +159,6 @@ def write_config(layout: Layout, settings: Settings) -> None:
     }
     if settings.accounting:
         texts["slurmdbd.conf"] = slurmdbd_conf(layout)
-    if settings.topology:
-        texts["topology.conf"] = settings.topology
     for name, text in texts.items():
         (layout.config / name).write_text(text)
     for name in ("prolog.sh", "mail.sh"):

@@ -66,7 +66,6 @@ class Settings:
         root: The root file system of that release.
         cgroups: Slurm tracks and limits by the machine's own cgroups (v1), as sites do; one node only.
         small_mb: Size of `Layout.small`, a storage of its own that all nodes share; 0 for none.
-        topology: The text of ``topology.conf``, a tree of switches; none if empty.
     """
 
     nodes: int = 4
@@ -82,7 +81,6 @@ class Settings:
     root: str | None = None
     cgroups: bool = False
     small_mb: int = 0
-    topology: str = ""
 
     @property
     def node_names(self) -> list[str]:

@@ -14,13 +14,12 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import write_json
 from hpc_launch.prepare import submit_sweep
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
-from hpc_launch.retry.drive_sweep import advance_pipeline
+from hpc_launch.retry.drive_groups import advance_pipeline
 from hpc_launch.runs.groups import submit_array
-from hpc_launch.runs.groups.array_tasks import begun
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
 from hpc_launch.runs.groups.pipeline_status import pipeline_status
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
-from hpc_launch.runs.groups.sweep_status import SweepStatus, stamps_of, with_sweeps
+from hpc_launch.runs.groups.sweep_status import SweepStatus, sweep_states
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
@@ -119,13 +118,14 @@ def look_at(
     pipeline: PipelineFolder, scheduler: ArrayScheduler, later: float
 ) -> tuple[RunTracker, dict[str, RunStatus | SweepStatus]]:
     """A tracker `later` seconds from now, and the states of all runs by name."""
-    stages = pipeline.stage_runs()
-    sweeps = [SweepFolder(run) for run in stages if run.sweep_info.exists()]
-    stamps = stamps_of(sweeps)
-    runs = [run for run in stages if not run.sweep_info.exists()]
-    runs += [point for sweep in sweeps for point in begun(sweep)]
-    tracker = RunTracker(runs, lambda _: scheduler, clock=lambda: time.time() + later)
-    return tracker, with_sweeps(tracker.poll(fresh=True), sweeps, stamps)
+    tracker = RunTracker((), lambda _: scheduler, clock=lambda: time.time() + later)
+
+    def poll(runs: list[RunFolder]) -> dict[str, RunStatus]:
+        for run in runs:
+            tracker.add(run)
+        return tracker.poll(fresh=True)
+
+    return tracker, sweep_states(pipeline.stage_runs(), poll)
 
 
 def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fault: str, later: float) -> int:
@@ -155,7 +155,7 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         index = Index(pipeline.run.path.parents[1] / "state", os.environ)
         tune = SweepFolder(fresh.stage_run("tune"))
         if tune.run.exists:
-            submit_sweep.advance(tune, scheduler)
+            submit_sweep.advance(tune, lambda _: scheduler)
         advance_pipeline(fresh, look_at(fresh, scheduler, later)[1], lambda _: scheduler, index)
     except UserError:
         os._exit(4)

@@ -166,8 +166,6 @@ SPARES = [
     ("n[1,3-5]", "n[1,4]", ("n4",), ["n1", "n3"]),
     ("n[1,3-5]", "n[1,5]", (), ["n1", "n5"]),
     ("n[1-3]", "n[1-2]", (), ["n1", "n3"]),  # n2 is out of service
-    ("n[1,3,5-8]", "n[1,3,8]", ("n8",), ["n1", "n3", "n7"]),  # of the same switch
-    ("n[1,3,5-8]", "n[1,3,8]", ("n3",), ["n1", "n7", "n8"]),  # of one that the run uses
     ("n[1,3-8]", "n[1,3,6]", ("n3",), ["n1", "n4", "n6"]),
 ]
 """The job's nodes, those of the attempt, the one that the diagnosis names, and those of the next attempt."""

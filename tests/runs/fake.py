@@ -80,10 +80,6 @@ class FakeScheduler:
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
         return {node: state for node, state in self.states.items() if node in nodes}
 
-    def switches(self, nodes: Sequence[str]) -> dict[str, str]:
-        """n1 and n2 are on the same one, and so on."""
-        return {node: f"s{(int(node[1:]) + 1) // 2}" for node in nodes}
-
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
         return frozenset(nodes)
 

@@ -12,8 +12,8 @@ import pytest
 
 from hpc_launch.base.files import write_json
 from hpc_launch.prepare.submit_sweep import submit_points
-from hpc_launch.retry import drive_sweep
-from hpc_launch.retry.drive_sweep import submit_next_points
+from hpc_launch.retry import drive_groups
+from hpc_launch.retry.drive_groups import submit_next_points
 from hpc_launch.runs.groups.array_tasks import begun, write_points
 from hpc_launch.runs.groups.submit_array import chunks, settle_arrays
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
@@ -168,7 +168,7 @@ def test_the_last_point_that_finds_no_room_waits_until_others_have_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others found it busy and left, so that nobody else would look."""
-    monkeypatch.setattr(drive_sweep, "POLL_S", 0.01)
+    monkeypatch.setattr(drive_groups, "POLL_S", 0.01)
 
     @dataclass
     class EndsMeanwhile(FullQueue):

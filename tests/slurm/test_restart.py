@@ -136,24 +136,6 @@ def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> 
     ]
 
 
-@pytest.mark.cluster
-@pytest.mark.prove
-def test_a_spare_of_the_same_switch_comes_first() -> None:
-    topology = "SwitchName=s1 Nodes=n[1,3]\nSwitchName=s2 Nodes=n[2,4]\nSwitchName=top Switches=s[1-2]\n"
-    with Cluster.start(nodes=4, accounting=False, topology=topology) as cluster:
-        user = User(cluster, cluster.user_folder("switch-"))
-        fill = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"]
-        user.cluster.run(fill, user="root", node="n2", check=True)
-        run = user.submit(job(user, FAILS_ONCE, nodes=2, spares=2, preflight="quick", launcher="srun"))
-        wait_until(lambda: ended(run, 2), explain=lambda: user.launch("logs", run["run"]).stdout)
-
-        status = user.until(run["run"], "COMPLETED", "FAILED")
-        assert [(one["nodes"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
-            (["n1", "n2"], "RETRY_ELSEWHERE", run["job_id"]),
-            (["n1", "n4"], "NONE", run["job_id"]),
-        ]
-
-
 LOSES_POWER = """\
 import os, time
 attempt, rank, run = os.environ["HPC_LAUNCH_ATTEMPT"], os.environ["RANK"], os.environ["HPC_LAUNCH_RUN_DIR"]

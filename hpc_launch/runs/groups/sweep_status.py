@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from hpc_launch.base.files import read_text
 from hpc_launch.base.patterns import compiled
 from hpc_launch.job.sweep_points import SweepPoint, label
+from hpc_launch.runs.groups.array_tasks import begun
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
@@ -106,16 +107,25 @@ def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus], stamp: i
     return SweepStatus(sweep, tuple(points), cancelled, stamp)
 
 
-def stamps_of(sweeps: Iterable[SweepFolder]) -> dict[str, int | None]:
-    """When a point of each last got an attempt (ns), by the names of the sweeps: to be read before the points."""
-    return {sweep.name: sweep.run.attempts_stamp() for sweep in sweeps}
-
-
-def with_sweeps(
-    statuses: Mapping[str, RunStatus], sweeps: Iterable[SweepFolder], stamps: Mapping[str, int | None]
+def sweep_states(
+    runs: Iterable[RunFolder],
+    poll: Callable[[list[RunFolder]], Mapping[str, RunStatus]],
+    advance: Callable[[SweepFolder], object] = lambda _: None,
 ) -> dict[str, RunStatus | SweepStatus]:
-    """The states of runs by name, with those of the sweeps that they are points of. They were read after `stamps`."""
-    return {**statuses, **{one.name: sweep_status(one, statuses, stamps[one.name]) for one in sweeps}}
+    """The states of runs by name, of which some are sweeps or points of them.
+
+    `poll` gets those of ordinary runs. `advance` submits points that have no job yet, before that.
+    """
+    folders = {run.name: run for run in runs}
+    sweeps = {name: SweepFolder(run) for name, run in folders.items() if os.path.exists(run.sweep_info)}
+    homes = {**sweeps, **{home.name: SweepFolder(home) for run in folders.values() if (home := run.sweep) is not None}}
+    for sweep in homes.values():
+        advance(sweep)
+    stamps = {name: sweep.run.attempts_stamp() for name, sweep in sweeps.items()}
+    points = {run.name: run for sweep in sweeps.values() for run in begun(sweep)}
+    polled = [run for name, run in {**folders, **points}.items() if name not in sweeps]
+    found = poll(polled) if polled else {}
+    return {**found, **{name: sweep_status(sweep, found, stamps[name]) for name, sweep in sweeps.items()}}
 
 
 def waiting_point(sweep: SweepFolder, run: RunFolder, *, cancelled: bool) -> RunStatus:

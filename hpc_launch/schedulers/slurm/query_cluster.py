@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.job.units import parse_time
 from hpc_launch.schedulers.slurm import run_command
 from hpc_launch.schedulers.slurm.parse_jobs import number, optional_text
@@ -107,16 +106,6 @@ def records(text: str) -> Iterator[dict[str, str]]:
             row.setdefault(match[1], line[match.end() : end].strip())
         if row:
             yield row
-
-
-def leaf_switches(text: str, nodes: Collection[str]) -> dict[str, str]:
-    """The leaf switch, or the block (an NVL domain), of each of these nodes, by `scontrol show topology`."""
-    found: dict[str, str] = {}
-    for row in records(text):
-        name = row.get("BlockName") or (row.get("SwitchName") if row.get("Level") == "0" else None)
-        if name:
-            found.update({node: name for node in {*names_or_text(row.get("Nodes"))} & {*nodes} if node not in found})
-    return found
 
 
 def nodes(text: str) -> list[ClusterNode]:

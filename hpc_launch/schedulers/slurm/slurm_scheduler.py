@@ -106,12 +106,6 @@ class SlurmScheduler:
         # `down*`: the asterisk marks a node that does not respond (sinfo(1), NODE STATE CODES).
         return {name: state for name, _, state in pairs if re.match(r"down|drain|fail|power|unk", state)}
 
-    def switches(self, nodes: Sequence[str]) -> dict[str, str]:
-        try:
-            return query_cluster.leaf_switches(run_command.ask(["scontrol", "show", "topology"]), nodes)
-        except Unreachable:
-            return {}
-
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
         command = ["sinfo", "--all", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N"]
         try:

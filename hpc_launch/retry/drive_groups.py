@@ -1,6 +1,6 @@
-"""Continue a sweep or a pipeline: from outside its jobs, from the end of one, or from a queue of our own.
+"""Continue sweeps and pipelines: from outside their jobs, from the end of one, or from a queue of our own.
 
-`python -m hpc_launch.retry.drive_sweep SWEEP_FOLDER` is the queue of a sweep without a scheduler's: it starts its
+`python -m hpc_launch.retry.drive_groups SWEEP_FOLDER` is the queue of a sweep without a scheduler's: it starts its
 points, `limit` at a time. Nothing depends on it: `status` and `watch` start due points, too.
 
 Each driver that sees a run of a pipeline end submits what is then due.
@@ -27,22 +27,24 @@ from hpc_launch.runs.groups.array_tasks import begun, in_arrays
 from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
 from hpc_launch.runs.groups.pipeline_status import Found, StageRefusal, pipeline_status
 from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter
-from hpc_launch.runs.groups.sweep_status import SweepStatus, stamps_of, with_sweeps
+from hpc_launch.runs.groups.sweep_status import sweep_states
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.run_info import why_not_own
+from hpc_launch.runs.records.run_info import read_info, why_not_own
 from hpc_launch.runs.run_index import Index, user_index
 from hpc_launch.runs.status.attempt_view import SourceLags
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import Scheduler
 
+SchedulerOf = Callable[[RunFolder], Scheduler]
+
 
 def drive_points(sweep: SweepFolder, index: Index, *, until_over: bool, pause_s: float, longest_s: float) -> None:
     """Look again and again: until nothing is left to wait for, or, with `until_over`, until all points have ended."""
     end, schedulers, fresh = time.monotonic() + longest_s, Schedulers(), True
     while not os.path.exists(sweep.cancel):
-        advance(sweep, schedulers.of(sweep.run), index)
+        advance(sweep, schedulers.of, index)
         runs = begun(sweep)
         tracker = RunTracker(runs, schedulers.of)
         tracker.poll(fresh=fresh)
@@ -63,7 +65,7 @@ QUEUE_S = 1.0
 
 
 def start_queue(sweep: SweepFolder) -> None:
-    """Start the process, which outlives this one."""
+    """Start the process that starts the points of a sweep where no scheduler has a queue. It outlives this one."""
     log = sweep.run.path / "queue.log"
     write_atomic(log, "")
     with open(log, "ab") as stream:
@@ -106,7 +108,7 @@ def submit_next_points(run: RunFolder, scheduler: Scheduler) -> DriverOutcome:
             if not alone:
                 break
             goes_on = _another_runs(sweep)
-            progress = advance(sweep, scheduler, pause_s=0.0, alone=True, part=PARTS if goes_on else 0)
+            progress = advance(sweep, lambda _: scheduler, pause_s=0.0, alone=True, part=PARTS if goes_on else 0)
         if progress is None or not progress.left:
             break
         if progress.job_ids:
@@ -127,17 +129,8 @@ def _another_runs(sweep: SweepFolder) -> bool:
     return ended < len(in_arrays(sweep))
 
 
-LOOK_AGAIN_S, ENDING_S = 2.0, 20.0
-"""Between two looks at runs that are just ending, and for how long: their drivers may have looked too early, too."""
-
-
 def advance_pipeline(
-    pipeline: PipelineFolder,
-    found: Found,
-    scheduler: Callable[[RunFolder], Scheduler],
-    index: Index,
-    *,
-    inside: bool = False,
+    pipeline: PipelineFolder, found: Found, scheduler_of: SchedulerOf, index: Index, *, inside: bool = False
 ) -> list[DriverOutcome]:
     """Submit the stages that are due by these states. Returns what was done for each. Never raises a UserError."""
     if why_not_own(pipeline.run) is not None:
@@ -146,18 +139,23 @@ def advance_pipeline(
     for due in pipeline_status(pipeline, found, decide=True).due:
         run = pipeline.stage_run(due.stage.name, due.key)
         try:
-            done = submit_stage(pipeline, due, found, scheduler(pipeline.run), index=index, inside=inside)
+            done = submit_stage(pipeline, due, found, scheduler_of(pipeline.run), index=index, inside=inside)
         except UserError as error:
             outcomes.append(DriverOutcome("waiting", f"{run.name} is due: {error}"))
             continue
         refusal = read_record(pipeline.refused(due.stage.name, due.key), StageRefusal) if done is None else None
         if done is not None:
             outcomes.append(DriverOutcome("submitted", f"{run.name}: submitted job {', '.join(done.job_ids) or '-'}"))
-            if due.stage.sweep and done.left:
-                _queue_locally(run)
+            info = read_info(run) if due.stage.sweep and done.left else None
+            if info is not None and info.scheduler == "local":
+                start_queue(SweepFolder(run))
         elif refusal is not None:
             outcomes.append(DriverOutcome("ended" if refusal.final else "waiting", f"{run.name}: {refusal.reason}"))
     return outcomes
+
+
+LOOK_AGAIN_S, ENDING_S = 2.0, 20.0
+"""Between two looks at runs that are just ending, and for how long: their drivers may have looked too early, too."""
 
 
 def drive_pipeline(
@@ -165,42 +163,26 @@ def drive_pipeline(
 ) -> list[DriverOutcome]:
     """Drive a pipeline from the end of a run of it: its other runs, and the stages that are due."""
     end, outcomes = time.monotonic() + ENDING_S, list[DriverOutcome]()
-    while not os.path.exists(pipeline.cancel):
-        found, tracker, runs = _look(pipeline, scheduler)
+
+    def poll(runs: list[RunFolder]) -> dict[str, RunStatus]:
+        # An end record counts at once: nobody may look later.
+        tracker = RunTracker(runs, lambda _: scheduler, limits=SourceLags(settle=0.0))
+        found = tracker.poll(fresh=True)
         Drivers(tracker, index).drive_all(run for run in runs if run.path != own.path)
+        return found
+
+    while not os.path.exists(pipeline.cancel):
+        with recorded_environment(pipeline):
+            found = sweep_states(pipeline.stage_runs(), poll, lambda sweep: advance(sweep, lambda _: scheduler))
         more = advance_pipeline(pipeline, found, lambda _: scheduler, index, inside=inside)
         outcomes += more
         if any(one.kind in ("submitted", "ended") for one in more) and time.monotonic() < end:
             continue
-        if not any(one.state == "ENDING" for one in tracker.last.values()) or time.monotonic() > end:
+        ending = any(isinstance(one, RunStatus) and one.state == "ENDING" for one in found.values())
+        if not ending or time.monotonic() > end:
             break
         time.sleep(LOOK_AGAIN_S)
     return outcomes
-
-
-def _look(
-    pipeline: PipelineFolder, scheduler: Scheduler
-) -> tuple[dict[str, RunStatus | SweepStatus], RunTracker, list[RunFolder]]:
-    """The states of all runs of a pipeline, with their tracker. An end record counts at once: nobody may look later."""
-    stages = pipeline.stage_runs()
-    sweeps = [SweepFolder(run) for run in stages if os.path.exists(run.sweep_info)]
-    with recorded_environment(pipeline):
-        for sweep in sweeps:
-            advance(sweep, scheduler)
-    stamps = stamps_of(sweeps)
-    runs = [run for run in stages if not os.path.exists(run.sweep_info)]
-    runs += [point for sweep in sweeps for point in begun(sweep)]
-    tracker = RunTracker(runs, lambda _: scheduler, limits=SourceLags(settle=0.0))
-    return with_sweeps(tracker.poll(fresh=True), sweeps, stamps), tracker, runs
-
-
-def _queue_locally(run: RunFolder) -> None:
-    """Start the process that starts the other points of a sweep, where no scheduler has a queue."""
-    from hpc_launch.runs.records.run_info import read_info
-
-    info = read_info(run)
-    if info is not None and info.scheduler == "local":
-        start_queue(SweepFolder(run))
 
 
 if __name__ == "__main__":
