@@ -22,7 +22,7 @@ from hpc_launch.cli.main import VERBS, group
 from hpc_launch.diagnose.rulebook import shipped
 from hpc_launch.job.group_keys import Stages
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.type_hints import Scalar
+from hpc_launch.job.type_hints import Scalar, descriptions
 from hpc_launch.job.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
 from hpc_launch.sites.profile import SiteProfile
 
@@ -67,7 +67,7 @@ def _table(path: str, kind: type[Struct]) -> list[str]:
         takes = f"[{_type(hint)}](#{_anchor(_join(path, key, inner[1]))})" if inner else _type(hint)
         adds = any(meta.extra and meta.extra.get("merge") == "append" for meta in _metas(hint))
         note = " Each layer appends to the list of the layers below it." if adds else ""
-        about = _cell(_description(hint) + note + _examples(key, hint))
+        about = _cell(_description(kind, key, hint) + note + _examples(key, hint))
         rows.append(f"| `{key}` | {_cell(takes)} | {_default(value)} | {about} |")
     return ["| key | type | default | description |", "|---|---|---|---|", *rows, ""]
 
@@ -116,8 +116,8 @@ def _metas(hint: Any) -> list[Meta]:
     return []
 
 
-def _description(hint: Any) -> str:
-    return next((meta.description for meta in reversed(_metas(hint)) if meta.description), "")
+def _description(kind: type[Struct], key: str, hint: Any) -> str:
+    return descriptions(kind).get(key) or next((meta.description for meta in _metas(hint) if meta.description), "")
 
 
 def _examples(key: str, hint: Any) -> str:

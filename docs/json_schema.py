@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import NODEFAULT, Struct, json
 from msgspec.structs import FieldInfo
 
-from hpc_launch.job.type_hints import Member, fields_of, members
+from hpc_launch.job.type_hints import Member, descriptions, fields_of, members
 from hpc_launch.job.units import UNITS
 
 Schema = dict[str, Any]
@@ -57,7 +57,8 @@ def _struct(type_: type[Struct], definitions: dict[str, Schema]) -> Schema:
     schema: Schema = {"type": "object", "additionalProperties": False}
     if type_.__doc__:
         schema["description"] = " ".join(type_.__doc__.split())
-    schema["properties"] = {key: _field(info, definitions) for key, info in fields.items()}
+    texts = descriptions(type_)
+    schema["properties"] = {key: _field(info, texts.get(key), definitions) for key, info in fields.items()}
     schema.update(_merge_operator_keys(fields))
     required = [key for key, info in fields.items() if info.required]
     return {**schema, **({"required": required} if required else {})}
@@ -78,12 +79,13 @@ def _merge_operator_keys(fields: Mapping[str, FieldInfo]) -> Schema:
     return {"patternProperties": patterns} if patterns else {}
 
 
-def _field(info: FieldInfo, definitions: dict[str, Schema]) -> Schema:
+def _field(info: FieldInfo, text: str | None, definitions: dict[str, Schema]) -> Schema:
     alternatives = members(info.type)
     metas = [meta for member in alternatives for meta in member.metas]
     schema = _any_of(alternatives, definitions, null=not info.required)
     for name in ("description", "title", "examples"):
         values = [getattr(meta, name) for meta in metas if getattr(meta, name)]
+        values += [text] if text and name == "description" else []
         if values:
             schema[name] = values[-1]
     default = _default(info, alternatives)

@@ -93,19 +93,15 @@ def test_generated_pages_are_in_step() -> None:
     assert not stale, "run `make docs`"
 
 
-def _keys(kind: type[Struct], path: str) -> Iterator[tuple[str, Any]]:
-    hints = get_type_hints(kind, include_extras=True)
-    for one in fields(kind):
-        yield f"{path}{one.encode_name}", hints[one.name]
-    for below, inner in generate()._below("", kind):
-        hints = get_type_hints(inner, include_extras=True)
-        yield from ((f"{path}{below}.{one.encode_name}", hints[one.name]) for one in fields(inner))
-
-
 @pytest.mark.parametrize("kind", [JobSpec, SiteProfile])
 def test_every_key_says_what_it_is_for(kind: type[Struct]) -> None:
-    describe = generate()._description
-    assert not [key for key, hint in _keys(kind, "") if not describe(hint).strip()]
+    module = generate()
+    for one in {kind, *(inner for _, inner in module._below("", kind))}:
+        hints = get_type_hints(one, include_extras=True)
+        described = {
+            field.name: module._description(one, field.encode_name, hints[field.name]) for field in fields(one)
+        }
+        assert all(described.values()), described
 
 
 # --- Links, commands, examples ---

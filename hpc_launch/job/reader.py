@@ -181,7 +181,7 @@ class _StructReader:
                 values[fields[key].name] = self.value(fields[key].type, child, key_path)
         for key, info in fields.items():
             if info.required and not self.partial and info.name not in values:
-                key_path, hint = (*path, key), field_hint(info.type, key)
+                key_path, hint = (*path, key), field_hint(type_, key)
                 message = f"`{label(key_path)}` is missing"
                 values[info.name] = self.report(FindingCode.MISSING_KEY, message, key_path, hint, at_key=True)
         return _INVALID if self.partial or any(child is _INVALID for child in values.values()) else type_(**values)

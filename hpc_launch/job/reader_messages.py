@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.job.document import KeyPath, scalar
 from hpc_launch.job.shell_text import visible
-from hpc_launch.job.type_hints import Member, fields_of, members, structs_in
+from hpc_launch.job.type_hints import Member, descriptions, fields_of, members, structs_in
 from hpc_launch.job.units import UNITS
 
 _KINDS: dict[Any, str] = {
@@ -105,18 +105,18 @@ def description_at(root: type[Struct], path: KeyPath) -> str | None:
     """Description of the innermost field on the path: the hint where there is no better one."""
     description, types = None, [root]
     for key in path:
-        info = next((fields_of(type_)[key] for type_ in types if key in fields_of(type_)), None)
-        if info is None:
+        owner = next((type_ for type_ in types if key in fields_of(type_)), None)
+        if owner is None:
             continue  # a user-chosen key, or a list index
-        description = field_hint(info.type, str(key)) or description
-        types = structs_in(info.type)
+        description = field_hint(owner, str(key)) or description
+        types = structs_in(fields_of(owner)[str(key)].type)
     return description
 
 
-def field_hint(annotation: Any, key: str) -> str | None:
-    """A field's description and example, from its Meta."""
-    metas = tuple(meta for member in members(annotation) for meta in member.metas)
-    description = description_of(metas)
+def field_hint(type_: type[Struct], key: str) -> str | None:
+    """A field's description and example."""
+    metas = tuple(meta for member in members(fields_of(type_)[key].type) for meta in member.metas)
+    description = descriptions(type_).get(key) or description_of(metas)
     example = next((meta.examples[0] for meta in metas if meta.examples), None)
     return f"{description or ''} For example `{key}: {example}`".strip() if example is not None else description
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
@@ -66,6 +67,25 @@ def members(annotation: Any) -> tuple[Member, ...]:
 def fields_of(type_: type[Struct]) -> dict[str, FieldInfo]:
     """Fields of a Struct type by their key in the file."""
     return {info.encode_name: info for info in struct_fields(type_)}
+
+
+@cache
+def descriptions(type_: type[Struct]) -> dict[str, str]:
+    """The text below each field in the source of a Struct, by its key in the file: for hints and for the pages."""
+    # Imported only for an invalid file, to keep start-up fast.
+    import ast
+    import inspect
+    from textwrap import dedent
+
+    texts: dict[str, str] = {}
+    for one in reversed(type_.__mro__[: type_.__mro__.index(Struct)]):
+        (definition,) = ast.parse(dedent(inspect.getsource(one))).body
+        body = definition.body if isinstance(definition, ast.ClassDef) else []
+        for field, below in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(field.target, ast.Name):
+                text = below.value.value if isinstance(below.value, ast.Constant) else None
+                texts[field.target.id] = " ".join(text.split()) if isinstance(text, str) else ""
+    return {key: texts[info.name] for key, info in fields_of(type_).items() if texts.get(info.name)}
 
 
 def structs_in(annotation: Any) -> list[type[Struct]]:

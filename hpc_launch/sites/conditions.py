@@ -29,24 +29,29 @@ Version = Annotated[str, Meta(title="a version such as >=2.27 or >=2.4, <2.9", p
 class When(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A condition. All given keys must hold. A condition on an undeclared version does not hold."""
 
-    nodes: Annotated[Count | None, Meta(description="Number of nodes of the job.", examples=[">1"])] = None
-    gpus_per_node: Annotated[Count | None, Meta(description="GPUs of the job on each node.")] = None
-    processes_per_node: Annotated[Count | None, Meta(description="Processes per node.")] = None
-    queues: Annotated[list[str] | None, Meta(description="The job's queue is one of these.")] = None
-    node_classes: Annotated[list[str] | None, Meta(description="The node class is one of these.")] = None
-    arch: Annotated[Literal["x86_64", "aarch64"] | None, Meta(description="CPU architecture of the nodes.")] = None
-    vendor: Annotated[Literal["nvidia", "amd", "intel"] | None, Meta(description="GPU vendor.")] = None
-    launchers: Annotated[list[LauncherName] | None, Meta(description="The launcher is one of these.")] = None
-    container: Annotated[bool | None, Meta(description="Whether the training runs in an image.")] = None
-    runtimes: Annotated[list[str] | None, Meta(description="The container runtime is one of these.")] = None
-    versions: Annotated[
-        dict[str, Version],
-        Meta(
-            description="Software versions, as declared by the profile's `versions:`, the stack or the job's "
-            "`environment.versions`. `slurm` is `scheduler.version`, `torch` is PyTorch.",
-            examples=[{"nccl": ">=2.27"}],
-        ),
-    ] = {}
+    nodes: Annotated[Count | None, Meta(examples=[">1"])] = None
+    """Number of nodes of the job."""
+    gpus_per_node: Count | None = None
+    """GPUs of the job on each node."""
+    processes_per_node: Count | None = None
+    """Processes per node."""
+    queues: list[str] | None = None
+    """The job's queue is one of these."""
+    node_classes: list[str] | None = None
+    """The node class is one of these."""
+    arch: Literal["x86_64", "aarch64"] | None = None
+    """CPU architecture of the nodes."""
+    vendor: Literal["nvidia", "amd", "intel"] | None = None
+    """GPU vendor."""
+    launchers: list[LauncherName] | None = None
+    """The launcher is one of these."""
+    container: bool | None = None
+    """Whether the training runs in an image."""
+    runtimes: list[str] | None = None
+    """The container runtime is one of these."""
+    versions: Annotated[dict[str, Version], Meta(examples=[{"nccl": ">=2.27"}])] = {}
+    """Software versions, as declared by the profile's `versions:`, the stack or the job's `environment.versions`.
+    `slurm` is `scheduler.version`, `torch` is PyTorch."""
 
 
 class ConditionFacts(Struct, frozen=True):

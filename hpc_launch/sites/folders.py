@@ -13,27 +13,17 @@ MAX_PATH = 4096
 class Folder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A folder of the site."""
 
-    path: Annotated[
-        str,
-        Meta(
-            description="The folder. May contain `${user}`, `${home}`, `${account}`, `${env.NAME}` and "
-            "`${param.NAME}`, and, if only the job knows the folder, `${shell.NAME}`, a variable of "
-            "the job's own shell.",
-            max_length=MAX_PATH,
-        ),
-    ]
-    purge_days: Annotated[int | None, Meta(description="Number of days after which the site deletes files.", ge=1)] = (
-        None
-    )
-    node_local: Annotated[bool, Meta(description="Whether each node has its own copy of the folder.")] = False
-    option: Annotated[
-        str | None,
-        Meta(
-            description="Entry of `options:` that provides the folder. It is enabled automatically for jobs that "
-            "use the folder."
-        ),
-    ] = None
-    note: Annotated[str, Meta(description="Information for users.")] = ""
+    path: Annotated[str, Meta(max_length=MAX_PATH)]
+    """The folder. May contain `${user}`, `${home}`, `${account}`, `${env.NAME}` and `${param.NAME}`, and, if only
+    the job knows the folder, `${shell.NAME}`, a variable of the job's own shell."""
+    purge_days: Annotated[int | None, Meta(ge=1)] = None
+    """Number of days after which the site deletes files."""
+    node_local: bool = False
+    """Whether each node has its own copy of the folder."""
+    option: str | None = None
+    """Entry of `options:` that provides the folder. It is enabled automatically for jobs that use the folder."""
+    note: str = ""
+    """Information for users."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -57,11 +47,10 @@ CACHE_VARIABLES = {
 class Cache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A folder for files that a library downloads or compiles."""
 
-    path: Annotated[str, Meta(description="The folder. May contain `${paths.NAME}`, `${job.id}` and `${shell.NAME}`.")]
-    per: Annotated[
-        Literal["job", "node"],
-        Meta(description="Create the folder once on shared storage (`job`), or on every node (`node`)."),
-    ] = "job"
+    path: str
+    """The folder. May contain `${paths.NAME}`, `${job.id}` and `${shell.NAME}`."""
+    per: Literal["job", "node"] = "job"
+    """Create the folder once on shared storage (`job`), or on every node (`node`)."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -72,28 +61,16 @@ class Cache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Image(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An image provided by the site."""
 
-    path: Annotated[
-        str, Meta(description="File, or an image reference that the runtime accepts. May contain `${paths.NAME}`.")
-    ]
-    torch: Annotated[str | None, Meta(description="PyTorch version in the image.", pattern=r"^\d+\.\d+")] = None
-    arch: Annotated[
-        Literal["x86_64", "aarch64"] | None,
-        Meta(description="CPU architecture of the image, if its file does not state it."),
-    ] = None
-    uri: Annotated[
-        str | None,
-        Meta(
-            description="Where `containers pull NAME` downloads the image from.",
-            examples=["docker://pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"],
-        ),
-    ] = None
-    digest: Annotated[
-        str | None,
-        Meta(
-            description="Required digest of the file. An image with another digest is rejected.",
-            pattern=r"^sha256:[0-9a-f]{64}$",
-        ),
-    ] = None
+    path: str
+    """File, or an image reference that the runtime accepts. May contain `${paths.NAME}`."""
+    torch: Annotated[str | None, Meta(pattern=r"^\d+\.\d+")] = None
+    """PyTorch version in the image."""
+    arch: Literal["x86_64", "aarch64"] | None = None
+    """CPU architecture of the image, if its file does not state it."""
+    uri: Annotated[str | None, Meta(examples=["docker://pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"])] = None
+    """Where `containers pull NAME` downloads the image from."""
+    digest: Annotated[str | None, Meta(pattern=r"^sha256:[0-9a-f]{64}$")] = None
+    """Required digest of the file. An image with another digest is rejected."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -104,43 +81,27 @@ class Image(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Containers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How images run on this site."""
 
-    runtime: Annotated[
-        Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"],
-        Meta(description="Default container runtime."),
-    ] = "apptainer"
-    binds: Annotated[
-        list[str],
-        Meta(
-            description="Folders to mount in every container, as `PATH` or `PATH:PATH_IN_CONTAINER`. May contain "
-            "`${job.id}`."
-        ),
-    ] = []
-    home: Annotated[bool, Meta(description="Mount the home folder.")] = False
-    writable: Annotated[bool, Meta(description="Allow writes to an image's own files, in memory.")] = False
-    options: Annotated[list[str], Meta(description="Extra options for the runtime, one list item each.")] = []
-    modules: Annotated[
-        list[str], Meta(description="Environment modules that the runtime needs. They are loaded before it starts.")
-    ] = []
-    folder: Annotated[
-        str | None,
-        Meta(
-            description="Folder for images from `containers pull` and `containers build`, on storage shared by all "
-            "nodes. May contain `${paths.NAME}`.",
-            examples=["${paths.scratch}/images"],
-        ),
-    ] = None
-    pull_on_nodes: Annotated[
-        bool,
-        Meta(
-            description="Allow jobs to use a URI that every node pulls itself. Only set this if something prevents "
-            "the nodes from overloading the registry."
-        ),
-    ] = False
-    libraries: Annotated[
-        list[str] | None,
-        Meta(
-            description="Shared libraries that the fast network needs inside the image. Default: by `fabric.kind`.",
-            examples=[["libnccl-net.so", "libfabric.so.1"]],
-        ),
-    ] = None
-    images: Annotated[dict[str, Image], Meta(description="Images that job files can name.")] = {}
+    runtime: Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"] = (
+        "apptainer"
+    )
+    """Default container runtime."""
+    binds: list[str] = []
+    """Folders to mount in every container, as `PATH` or `PATH:PATH_IN_CONTAINER`. May contain `${job.id}`."""
+    home: bool = False
+    """Mount the home folder."""
+    writable: bool = False
+    """Allow writes to an image's own files, in memory."""
+    options: list[str] = []
+    """Extra options for the runtime, one list item each."""
+    modules: list[str] = []
+    """Environment modules that the runtime needs. They are loaded before it starts."""
+    folder: Annotated[str | None, Meta(examples=["${paths.scratch}/images"])] = None
+    """Folder for images from `containers pull` and `containers build`, on storage shared by all nodes. May contain
+    `${paths.NAME}`."""
+    pull_on_nodes: bool = False
+    """Allow jobs to use a URI that every node pulls itself. Only set this if something prevents the nodes from
+    overloading the registry."""
+    libraries: Annotated[list[str] | None, Meta(examples=[["libnccl-net.so", "libfabric.so.1"]])] = None
+    """Shared libraries that the fast network needs inside the image. Default: by `fabric.kind`."""
+    images: dict[str, Image] = {}
+    """Images that job files can name."""

@@ -19,16 +19,14 @@ Grade = Literal["A", "B", "C"]
 class Fact(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Source of a group of facts, or of one fact."""
 
-    source: Annotated[
-        str | None,
-        Meta(description="A page, or a file of a repository at a commit. `the system itself` for measured facts."),
-    ] = None
-    as_of: Annotated[Day | None, Meta(description="Date on which the source was written or last read.")] = None
-    grade: Annotated[
-        Grade | None,
-        Meta(description="`A` from the centre or vendor, `B` partly or outdated from them, `C` from a third party."),
-    ] = None
-    note: Annotated[str, Meta(description="Additional information for readers.")] = ""
+    source: str | None = None
+    """A page, or a file of a repository at a commit. `the system itself` for measured facts."""
+    as_of: Day | None = None
+    """Date on which the source was written or last read."""
+    grade: Grade | None = None
+    """`A` from the centre or vendor, `B` partly or outdated from them, `C` from a third party."""
+    note: str = ""
+    """Additional information for readers."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -44,13 +42,14 @@ EntrySource = Annotated[
 class Lifecycle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether the system is in service."""
 
-    state: Annotated[
-        Literal["pilot", "active", "retiring", "retired"],
-        Meta(description="Jobs for a `retired` system are rejected; a `retiring` system causes a warning."),
-    ] = "active"
-    retires_on: Annotated[Day | None, Meta(description="End of service, if known.")] = None
-    successor: Annotated[str | None, Meta(description="Profile of the successor system.")] = None
-    note: Annotated[str, Meta(description="Information for users.")] = ""
+    state: Literal["pilot", "active", "retiring", "retired"] = "active"
+    """Jobs for a `retired` system are rejected; a `retiring` system causes a warning."""
+    retires_on: Day | None = None
+    """End of service, if known."""
+    successor: str | None = None
+    """Profile of the successor system."""
+    note: str = ""
+    """Information for users."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -61,8 +60,10 @@ class Lifecycle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The site's own example of such a job, and how hpc-launch's script differs from it."""
 
-    example: Annotated[str, Meta(description="Location of the example: a page, or a file of a repository at a commit.")]
-    differences: Annotated[list[str], Meta(description="Differences, each with its reason.")] = []
+    example: str
+    """Location of the example: a page, or a file of a repository at a commit."""
+    differences: list[str] = []
+    """Differences, each with its reason."""
 
 
 class Provenance(Struct, frozen=True):
