@@ -309,7 +309,6 @@ rules:
     why: the driver must not do it too
 """.lstrip()
 EXCLUDING = "rules: [{excludes: {env: {NCCL_NET_PLUGIN: '*'}}, why: the module sets it}]\n"
-OLDER = MINI.replace("slurm", "{type: slurm, version: '23.11'}") + "sbatch: {since: {segment: '24.05'}}\n"
 STAGE_2 = '{"zero_optimization": {"stage": 2}, "train_batch_size": 64}'
 FOR_ACCELERATE = "distributed_type: FSDP\nnum_processes: 8\nfsdp_config: {fsdp_version: 2}\n"
 
@@ -407,7 +406,6 @@ BAD = {
     "HL480": Bad(TINY + "nodes: 2..4\n", site=MINI + "launch: {step: mpirun}\n"),
     "HL481": Bad(TINY + "container: {image: x, runtime: pyxis}\n", site=MINI + "launch: {step: ibrun}\n"),
     "HL482": Bad(TINY, site=MINI + "launch: {gpu_bind: {node: closest}}\n"),
-    "HL483": Bad(TINY + "launcher: srun\n", site=MINI + "launch: {cpu_bind: 'map_ldom:1,0'}\n"),
     "HL484": Bad(TINY, site=MINI + "launch: {step: mpirun, cpu_bind: cores}\n"),
     "HL485": Bad(TINY + "nodes: 2\nlauncher: {name: deepspeed, multinode: pdsh}\ncontainer: x.sif\n"),
     "HL486": Bad(TINY + "nodes: 2\ngpus_per_node: 2\nlauncher: {name: deepspeed, multinode: pdsh}\n"),
@@ -445,7 +443,6 @@ BAD = {
     "HL543": Bad(TINY + "env: {NCCL_NET_PLUGIN: ofi}\n", site=MINI + EXCLUDING),
     "HL544": Bad(TINY + "nodes: 4\ntime: 1h\n", site=MINI.replace("partition: gpu", "node_minutes: 90")),
     "HL545": Bad(TINY + "gpus_per_node: 2\n", site=MINI.replace("gpus: 4", "gpus: 4, gpus_allowed: [1, 4]")),
-    "HL546": Bad(TINY + "sbatch: {segment: 4}\n", site=OLDER),
     "HL547": Bad(TINY + "memory: 64G\n", site=MINI.replace("partition: gpu", "memory: forbidden")),
     "HL548": Bad(TINY + "sbatch: {exclusive: true}\n", site=MINI.replace("partition: gpu", "exclusive: forbidden")),
     "HL549": Bad(

@@ -12,6 +12,7 @@ from hpc_launch.job.job import JobSpec
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.notify import Notify
 from hpc_launch.job.reader import check
+from hpc_launch.job.reader_messages import nearest
 from hpc_launch.job.retry import FAILURE_CLASSES
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.environment import NAME, SCRIPT_VARIABLES
@@ -166,13 +167,10 @@ def _check_classes(draft: PlanDraft) -> None:
     for key, names in (("on", retry.on), ("budgets", retry.budgets)):
         for name in names:
             if name not in FAILURE_CLASSES:
-                from difflib import get_close_matches
-
-                near = get_close_matches(name, FAILURE_CLASSES, 1)
-                hint = f"did you mean `{near[0]}`?" if near else "docs/recovery.md lists all classes"
-                draft.fault(
-                    FindingCode.UNKNOWN_FAILURE_CLASS, f"unknown failure class `{name}`", ("retry", key, name), hint
-                )
+                near = nearest(name, list(FAILURE_CLASSES))
+                hint = f"did you mean `{near}`?" if near else "docs/recovery.md lists all classes"
+                message, path = f"unknown failure class `{name}`", ("retry", key, name)
+                draft.fault(FindingCode.UNKNOWN_FAILURE_CLASS, message, path, hint)
 
 
 def _check_steps(draft: PlanDraft) -> None:
@@ -232,9 +230,7 @@ def _is_name(draft: PlanDraft, text: str) -> bool:
     if NAME.match(text) and text not in SCRIPT_VARIABLES:
         return True
     hint = "write the name of a variable, such as SLACK_URL, and set it in your shell or in secrets.env (mode 0600)"
-    message = "`notify.webhook` holds an address, not the name of a variable that has it"
-    if ":" not in text and "/" not in text:
-        message = "`notify.webhook.secret` is not a name that a variable can have here"
+    message = "`notify.webhook` must be the name of a variable that holds the address"
     draft.fault(FindingCode.INVALID_WEBHOOK, message, ("notify", "webhook", "secret"), hint)
     return False
 
@@ -243,20 +239,16 @@ def _check(draft: PlanDraft, asked: Notify) -> None:
     """HL552 for each event that nobody would hear of, where the user named it."""
     slurm = draft.resolved.site.scheduler.type == "slurm"
     others = asked.webhook is not None or bool(asked.command)
+    mailed = MAIL_TYPES if asked.mail is not None and slurm else {}
 
     def warn(key: str, message: str, hint: str) -> None:
         draft.fault(FindingCode.NOTHING_TO_SEND, message, ("notify", key), hint, "warning")
 
     if asked.mail is not None and not slurm:
-        site = draft.resolved.site.name
-        warn("mail", f"site {site} has no Slurm to send mails", "use `webhook` or `command`")
-    elif asked.mail is None and not others:
-        warn("events", "`notify` names no receiver", "add `mail`, `webhook` or `command`")
-    elif not others:
-        missing = [event for event in asked.events if event not in MAIL_TYPES]
-        if missing:
-            words = " and ".join(f"`{event}`" for event in missing)
-            warn("events", f"Slurm's mails do not cover {words}", "add `webhook` or `command`, or remove the event")
+        warn("mail", f"site {draft.resolved.site.name} has no Slurm to send mails", "use `webhook` or `command`")
+    elif not others and (not mailed or any(event not in mailed for event in asked.events)):
+        words = " and ".join(f"`{event}`" for event in asked.events if event not in mailed)
+        warn("events", f"nobody hears of {words or 'the events'}", "add `webhook` or `command`, or remove the event")
     if "first_step" in asked.events and others and draft.resolved.job.progress.step is None:
         hint = r"add `progress: {step: 'step (\d+)'}`, as the log shows it"
         warn("events", "`first_step` needs `progress.step`", hint)

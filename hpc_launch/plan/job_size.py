@@ -202,7 +202,7 @@ def selected_options(draft: PlanDraft) -> dict[str, SiteOption]:
     return {name: site.options[name] for name in names if name in site.options}
 
 
-def check_names(draft: PlanDraft, size: JobSize) -> None:
+def check_names(draft: PlanDraft) -> None:
     """HL319 for an unknown option or software stack."""
     job, site = draft.resolved.job, draft.resolved.site
     for at, name in enumerate(job.options):
@@ -217,21 +217,6 @@ def check_names(draft: PlanDraft, size: JobSize) -> None:
         draft.fault(
             FindingCode.UNKNOWN_SITE_OPTION, f"site {site.name} has no stack `{stack}`", ("environment", "stack"), hint
         )
-    named: dict[KeyPath, str | None] = {
-        ("queues", size.queue_name): size.queue.stack,
-        ("node_classes", size.queue.node_class): size.node_class.stack,
-    }
-    for path, wanted in named.items():
-        if wanted is not None and wanted not in site.stacks:
-            hint = f"use one of `stacks:`: {', '.join(site.stacks) or 'none defined'}"
-            draft.site_fault(
-                FindingCode.UNKNOWN_PROFILE_NAME, f"the profile has no stack `{wanted}`", (*path, "stack"), hint
-            )
-    for key, folder in site.paths.items():
-        if folder.option is not None and folder.option not in site.options:
-            hint = f"use one of `options:`: {', '.join(site.options) or 'none defined'}"
-            message = f"the profile has no option `{folder.option}`"
-            draft.site_fault(FindingCode.UNKNOWN_PROFILE_NAME, message, ("paths", key, "option"), hint)
 
 
 def srun_options(draft: PlanDraft, size: JobSize) -> tuple[str, ...]:

@@ -215,7 +215,11 @@ def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
         value = binding.node if whole_node else binding.process
         if value is None or (key == "gpu_bind" and not size.gpus_per_node) or _is_for_a_whole_node(size, value):
             continue
-        _check_binding(draft, size, key, value, whole_node)
+        words = [word for word in value.split(",") if word not in ("verbose", "v", "quiet", "q")]
+        if whole_node and words and words[0].partition(":")[0] in TO_ONE[key]:
+            message = f"`{value}` restricts the single task that starts all processes of the node to a part of it"
+            path = ("launch", key, "node")
+            draft.site_fault(FindingCode.BINDING_HIDES_RESOURCES, message, path, "say `none`, or keep it for `process`")
         options.append(f"--{key.replace('_', '-')}={value}")
     if whole_node or not size.gpus_per_node:
         return options
@@ -236,19 +240,3 @@ def _is_for_a_whole_node(size: JobSize, value: str) -> bool:
     """
     part = 0 < size.gpus_per_node < size.node_class.gpus and not size.queue.whole_nodes
     return part and any(word.partition(":")[0] in LISTS for word in value.split(","))
-
-
-def _check_binding(draft: PlanDraft, size: JobSize, key: str, value: str, whole_node: bool) -> None:
-    scope = "node" if whole_node else "process"
-    path = ("launch", key, scope)
-    words = [word for word in value.split(",") if word not in ("verbose", "v", "quiet", "q")]
-    kind, _, first = (words[0] if words else "").partition(":")
-    if whole_node and kind in TO_ONE[key]:
-        message = f"`{value}` restricts the single task that starts all processes of the node to a part of it"
-        draft.site_fault(FindingCode.BINDING_HIDES_RESOURCES, message, path, "say `none`, or keep it for `process`")
-        return
-    entries = len([first, *words[1:]]) if kind in LISTS and "*" not in value else None
-    wanted = 1 if whole_node else size.processes_per_node
-    if entries is not None and (entries < wanted or (entries > wanted and not size.queue.whole_nodes)):
-        message = f"`{kind}` has {entries} entries for {wanted} tasks of a node"
-        draft.site_fault(FindingCode.WRONG_BINDING_LENGTH, message, path, "give one for each")

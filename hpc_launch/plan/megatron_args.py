@@ -38,85 +38,58 @@ class MegatronJob(Struct, frozen=True, kw_only=True):
 def make(job: MegatronJob, parallel: Parallel, model: ModelShape) -> tuple[str | None, list[Finding]]:
     """The flags as text; None with findings if the layout is invalid."""
     layout = ParallelLayout(parallel, job.world_size)
-    findings = check(layout, model, _place, gpus_per_node=job.gpus_per_node)
+    findings = check(layout, model, _option, gpus_per_node=job.gpus_per_node)
     if errors(findings):
         return None, findings
     findings += check_connections(layout, {}, None)
     lines = flags(layout, model, precision=job.precision)
-    return (_as_lines(lines) if job.format == "lines" else _as_args(lines)), findings
+    if job.format == "lines":
+        return "".join(" ".join(line) + "\n" for line in lines), findings
+    rows = [f"  {line[0].removeprefix('--')}: {line[1] if len(line) > 1 else 'true'}\n" for line in lines]
+    return "args:\n" + "".join(rows), findings
+
+
+def _option(field: str) -> Place:
+    return Place("--" + field.replace("_", "-"))
 
 
 def flags(
     layout: ParallelLayout, model: ModelShape, *, precision: Literal["bf16", "fp16", "fp32"] = "bf16"
 ) -> list[tuple[str, ...]]:
     """Each flag with its value, for the arguments of a Megatron training."""
-    parallel = layout.parallel
-    values: dict[str, int | None] = {
+    parallel, experts = layout.parallel, model.num_experts is not None
+    grouped = model.query_groups is not None and model.query_groups != model.heads
+    values: dict[str, int | bool | None] = {
         "--tensor-model-parallel-size": parallel.tp,
         "--pipeline-model-parallel-size": parallel.pp,
         "--context-parallel-size": parallel.cp,
-    }
-    if model.num_experts is not None:
-        values |= {
-            "--num-experts": model.num_experts,
-            "--expert-model-parallel-size": parallel.ep,
-            "--expert-tensor-parallel-size": parallel.etp or parallel.tp,
-        }
-    values |= {
+        "--num-experts": model.num_experts,
+        "--expert-model-parallel-size": parallel.ep if experts else None,
+        "--expert-tensor-parallel-size": (parallel.etp or parallel.tp) if experts else None,
         "--num-virtual-stages-per-pipeline-rank": parallel.vpp,
         "--decoder-first-pipeline-num-layers": parallel.first_stage_layers,
         "--decoder-last-pipeline-num-layers": parallel.last_stage_layers,
         "--num-layers": model.num_layers,
         "--hidden-size": model.hidden_size,
         "--num-attention-heads": model.heads,
+        "--group-query-attention": grouped,
+        "--num-query-groups": model.query_groups if grouped else None,
+        "--seq-length": model.seq_length,
+        "--max-position-embeddings": model.seq_length,
+        "--micro-batch-size": parallel.micro_batch,
+        "--global-batch-size": layout.global_batch,
+        f"--{precision}": precision != "fp32",
+        "--account-for-embedding-in-pipeline-split": parallel.count_embedding,
+        "--account-for-loss-in-pipeline-split": parallel.count_loss,
+        "--sequence-parallel": parallel.sequence_parallel,
+        "--use-distributed-optimizer": parallel.distributed_optimizer,
+        "--overlap-grad-reduce": parallel.overlap and layout.dp > 1,
+        # Megatron refuses one without the other.
+        "--overlap-param-gather": parallel.overlap and layout.dp > 1 and parallel.distributed_optimizer,
+        "--no-overlap-p2p-communication": bool(parallel.vpp) and not parallel.overlap,
     }
-    result: list[tuple[str, ...]] = [(name, str(value)) for name, value in values.items() if value is not None]
-    if model.query_groups is not None and model.query_groups != model.heads:
-        result += [("--group-query-attention",), ("--num-query-groups", str(model.query_groups))]
-    if model.seq_length is not None:
-        result += [("--seq-length", str(model.seq_length)), ("--max-position-embeddings", str(model.seq_length))]
-    result += [
-        ("--micro-batch-size", str(parallel.micro_batch)),
-        ("--global-batch-size", str(layout.global_batch)),
-    ]
-    if precision != "fp32":
-        result.append((f"--{precision}",))
-    return result + [(name,) for name in _switches(layout)]
-
-
-def _switches(layout: ParallelLayout) -> list[str]:
-    parallel = layout.parallel
-    result = []
-    if parallel.count_embedding:
-        result.append("--account-for-embedding-in-pipeline-split")
-    if parallel.count_loss:
-        result.append("--account-for-loss-in-pipeline-split")
-    if parallel.sequence_parallel:
-        result.append("--sequence-parallel")
-    if parallel.distributed_optimizer:
-        result.append("--use-distributed-optimizer")
-    if parallel.overlap:
-        if layout.dp > 1:
-            result.append("--overlap-grad-reduce")
-            if parallel.distributed_optimizer:  # Megatron refuses one without the other
-                result.append("--overlap-param-gather")
-    elif parallel.vpp:
-        result.append("--no-overlap-p2p-communication")
-    return result
-
-
-def _place(field: str) -> Place:
-    return Place("--" + field.replace("_", "-"))
-
-
-def _as_lines(lines: list[tuple[str, ...]]) -> str:
-    return "".join(" ".join(line) + "\n" for line in lines)
-
-
-def _as_args(lines: list[tuple[str, ...]]) -> str:
-    """The `args:` block of a job file; a bare flag is `true`."""
-    rows = [f"  {line[0].removeprefix('--')}: {line[1] if len(line) > 1 else 'true'}\n" for line in lines]
-    return "args:\n" + "".join(rows)
+    given = ((name, value) for name, value in values.items() if value is not None and value is not False)
+    return [(name,) if value is True else (name, str(value)) for name, value in given]
 
 
 _MODEL_KEYS = {

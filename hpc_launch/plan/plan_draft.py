@@ -139,13 +139,10 @@ def _known_names(name: str, resolved: Resolved) -> str:
         return f"{name[4:]} is a secret of the job: let the program read the variable itself"
     if name.startswith("env."):
         return f"set {name[4:]} in this shell, or write the value here"
-    if name.startswith("paths."):
-        known = sorted(key for key in resolved.names if key.startswith("paths."))
-        return f"site {resolved.site.name} has {', '.join(known) if known else 'no paths'}"
-    if name.startswith(("strategy.", "parallel.")):
-        known = sorted(key for key in resolved.names if key.startswith(("strategy.", "parallel.")))
-        hint = "available: strategy.config"
-        return ", ".join([hint, *known]) if known else f"{hint}, and the sizes set in `strategy:` or `parallel:`"
+    for prefix in ("paths.", "strategy.", "parallel."):
+        if name.startswith(prefix):
+            known = sorted(key for key in resolved.names if key.startswith(prefix))
+            return f"available: {', '.join(known)}" if known else f"nothing here sets a {prefix}NAME"
     if name in CHECKPOINT:
         return "use it under `checkpoint.resume`, which applies when a checkpoint exists"
     return (

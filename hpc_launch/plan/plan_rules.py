@@ -110,7 +110,7 @@ def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
 
 def check_site(draft: PlanDraft, size: JobSize) -> None:
     """Add a finding for each rule of the site that the job breaks."""
-    check_names(draft, size)
+    check_names(draft)
     _check_lifecycle(draft)
     _check_budget(draft, size)
     _check_counts(draft, size)
@@ -194,24 +194,18 @@ def _check_launcher(draft: PlanDraft) -> None:
 
 
 def _check_submitter(draft: PlanDraft) -> None:
-    scheduler, by = draft.resolved.site.scheduler, draft.resolved.submitter
-    folders = []
-    for pattern in scheduler.submit_from:
-        try:
-            folders.append(plain(interpolate(pattern, draft.resolved.names)) or "")
-        except UnknownName:
-            return
+    site, by = draft.resolved.site, draft.resolved.submitter
+    try:
+        folders = [plain(interpolate(text, draft.resolved.names)) or "" for text in site.scheduler.submit_from]
+    except UnknownName:
+        folders = []
+    hosts, wrong = site.scheduler.submit_hosts, None
     if folders and by.folder and not any(_below(by.folder, folder) for folder in folders):
-        message = (
-            f"site {draft.resolved.site.name} accepts jobs only from {' and '.join(folders)}, and the "
-            f"current folder is {by.folder}"
-        )
-        draft.fault(FindingCode.WRONG_SUBMIT_PLACE, message, (), "submit it from there", "warning")
-    hosts = scheduler.submit_hosts
-    if hosts and by.host and not any(fnmatch.fnmatchcase(by.host, pattern) for pattern in hosts):
-        message = (
-            f"site {draft.resolved.site.name} accepts jobs only from {' and '.join(hosts)}, and this host is {by.host}"
-        )
+        wrong = f"{' and '.join(folders)}, and the current folder is {by.folder}"
+    elif hosts and by.host and not any(fnmatch.fnmatchcase(by.host, pattern) for pattern in hosts):
+        wrong = f"{' and '.join(hosts)}, and this host is {by.host}"
+    if wrong is not None:
+        message = f"site {site.name} accepts jobs only from {wrong}"
         draft.fault(FindingCode.WRONG_SUBMIT_PLACE, message, (), "submit it from there", "warning")
 
 

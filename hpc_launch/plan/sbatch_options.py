@@ -16,8 +16,8 @@ from hpc_launch.plan.job_size import JobSize, condition_facts, selected_options
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.sites.conditions import holds, version_holds
-from hpc_launch.sites.option_rules import Linked, LinkedRule, Options
+from hpc_launch.sites.conditions import holds
+from hpc_launch.sites.option_rules import Linked, LinkedRule
 
 
 def apply_site_rules(
@@ -27,16 +27,14 @@ def apply_site_rules(
     options = draft.resolved.site.sbatch
     asked = {line.option for line in lines if line.origin.layer in ("user", "job", "--set", "environment")}
     kept = [line for line in lines if line.option not in options.drop or line.option in asked]
-    kept = [_renamed(line, options.rename) for line in kept]
+    kept = [Directive(options.rename.get(line.option, line.option), line.value, line.origin) for line in kept]
     about = condition_facts(draft, size)
     for at, one in enumerate(draft.resolved.site.rules):
         if holds(one.when, about):
             kept = _linked(draft, one, at, kept, variables)
-    known = draft.resolved.site.scheduler.version
     for line in kept:
         if line.option in options.forbid:
             _refuse(draft, "sbatch", line.option, options.forbid[line.option], line.origin.place)
-        _check_release(draft, line, options, known)
     for option, why in options.require.items():
         if all(line.option != option for line in kept):
             message = f"site {draft.resolved.site.name} requires `--{option}`{_because(why)}"
@@ -68,18 +66,6 @@ def _refuse(draft: PlanDraft, command: str, option: str, why: str, place: Place 
 
 def _because(why: str) -> str:
     return f": {why}" if why else ""
-
-
-def _renamed(line: Directive, names: Mapping[str, str]) -> Directive:
-    return Directive(names[line.option], line.value, line.origin) if line.option in names else line
-
-
-def _check_release(draft: PlanDraft, line: Directive, options: Options, known: str | None) -> None:
-    since = options.since.get(line.option)
-    if since is None or known is None or version_holds(f">={since.lstrip('>= ')}", known):
-        return
-    message = f"`--{line.option}` needs Slurm {since.lstrip('>= ')}, but site {draft.resolved.site.name} has {known}"
-    draft.fault_at(FindingCode.OPTION_TOO_NEW, message, line.origin.place, "remove it for this site")
 
 
 def _linked(

@@ -162,7 +162,10 @@ def strategy_result(
     check_combinations(filler)
     layout = ParallelLayout(job.parallel or Parallel(), world_size)
     if job.parallel is not None:
-        check_layout(filler, _sizes(filler, size), size.gpus_per_node, model)
+        # For an elastic run, on each number of nodes that it may run on.
+        worlds = [size.processes(count) for count in range(job.max_nodes, job.min_nodes - 1, -1)]
+        layouts = [ParallelLayout(job.parallel, world) for world in worlds]
+        check_layout(filler, layouts, size.gpus_per_node, model)
     variables = _connections(filler, size, layout)
     batch = _batch(filler, layout)
     if batch is not None:
@@ -183,13 +186,6 @@ def strategy_result(
         plan, more = _sharded(filler, user_config, world_size)
         return StrategyResult(plan, variables + more, names)
     return StrategyResult(None, variables + _for_accelerate(filler, None), names)
-
-
-def _sizes(filler: ValueFiller, size: JobSize) -> list[ParallelLayout]:
-    """The layout on all nodes; for an elastic run, on each number of nodes that it may run on."""
-    job = filler.resolved.job
-    nodes = range(job.max_nodes, job.min_nodes - 1, -1)
-    return [ParallelLayout(job.parallel or Parallel(), size.processes(count)) for count in nodes]
 
 
 def _origin(filler: ValueFiller) -> Origin:
@@ -215,8 +211,8 @@ def _sharded(
         file = user_config.located
         data = file.data if isinstance(file.data.get("fsdp_config"), dict) else {"fsdp_config": {}}
         values = fsdp_file.for_fsdp(data)
-        places = {key: Origin("file", file.place(*fsdp_file.key_of(key))) for key in values}
-        return None, _environment(values, places)
+        places = {name: Origin("file", file.place(*fsdp_file.key_of(name))) for name in values}
+        return None, tuple(Variable(name, (value,), places[name]) for name, value in values.items())
     made = sharded(filler, filler.resolved.job.max_nodes, world_size)
     if made is None:
         return None, ()
@@ -228,17 +224,9 @@ def _sharded(
             variables = (Variable("FSDP_SHARDING_STRATEGY", (request.sharding_strategy,), origin),)
         return _file(filler, (text,), None), variables
     values = fsdp_file.for_fsdp(fsdp_file.accelerate_data(request))
-    return None, _environment(values, {key: _of_key(filler, key) for key in values})
-
-
-def _environment(values: dict[str, str], origins: dict[str, Origin]) -> tuple[Variable, ...]:
-    return tuple(Variable(name, (value,), origins[name]) for name, value in values.items())
-
-
-def _of_key(filler: ValueFiller, variable: str) -> Origin:
-    if variable == "ACCELERATE_USE_FSDP":
-        return _origin(filler)
-    return origin_of(filler, ".".join(fsdp_file.key_of(variable)))
+    origins = {name: origin_of(filler, ".".join(fsdp_file.key_of(name))) for name in values}
+    origins["ACCELERATE_USE_FSDP"] = _origin(filler)
+    return None, tuple(Variable(name, (value,), origins[name]) for name, value in values.items())
 
 
 def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None) -> tuple[Variable, ...]:
@@ -246,7 +234,8 @@ def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None)
     job = filler.resolved.job
     if job.strategy.reader != "accelerate":
         return ()
-    word, origin = fsdp_file.precision(job.precision), _precision(filler)
+    word = fsdp_file.precision(job.precision)
+    origin = filler.resolved.origin("precision") if job.precision else rule("`precision` is not set")
     if user_config is not None and user_config.format is not None:
         word, origin = user_config.format, Origin("file", user_config.located.place(user_config.format))
     mixed = Variable("ACCELERATE_MIXED_PRECISION", (word,), origin)
@@ -255,10 +244,6 @@ def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None)
     origin = _origin(filler)
     use = Variable("ACCELERATE_USE_DEEPSPEED", ("true",), origin)
     return use, mixed, Variable("ACCELERATE_DEEPSPEED_CONFIG_FILE", (CONFIG,), origin)
-
-
-def _precision(filler: ValueFiller) -> Origin:
-    return filler.resolved.origin("precision") if filler.resolved.job.precision else rule("`precision` is not set")
 
 
 def _connections(filler: ValueFiller, size: JobSize, layout: ParallelLayout) -> tuple[Variable, ...]:

@@ -18,6 +18,13 @@ ONE_RUN = rule("all attempts continue one run of the tracker")
 NO_BINDS = frozenset({"edf"})
 """Runtimes that read their mounts from their own file, so that none can be added."""
 
+FOLDERS = {
+    "mlflow": ("HPC_LAUNCH_MLFLOW_RUN", "/mlflow-run-id"),  # read by agent/sitecustomize.py
+    # Read by transformers 5 (integrations/integration_utils.py); other programs use `${run.dir}/…`.
+    "tensorboard": ("TENSORBOARD_LOGGING_DIR", "/tensorboard"),
+}
+"""The variable and the place in the run folder of each tracker that writes files."""
+
 OFFLINE = {
     "HF_HUB_OFFLINE": "do not try to download",
     "TRANSFORMERS_OFFLINE": "the same for transformers before 5",
@@ -32,32 +39,32 @@ def tracker_variables(draft: PlanDraft) -> list[Variable]:
     result = _internet(draft, site.internet)
     for index, tracker in enumerate(draft.resolved.job.trackers):
         path: KeyPath = ("trackers", index)
-        origin = draft.resolved.origin(*path)
-        if tracker.name == "mlflow":
-            if "MLFLOW_RUN_ID" not in draft.resolved.job.env:
-                file = (RUNTIME["run.dir"], "/mlflow-run-id")
-                result.append(Variable("HPC_LAUNCH_MLFLOW_RUN", file, origin))  # read by agent/sitecustomize.py
+        if tracker.name == "wandb":
+            result += _wandb(draft, tracker, path)
         elif tracker.name == "neptune":
             # neptune.init_run reads it (neptune 1.14, metadata_containers/run.py), up to 36 characters.
             result.append(Variable("NEPTUNE_CUSTOM_RUN_ID", (RUNTIME["run.name"],), ONE_RUN, default=True))
-        elif tracker.name == "tensorboard":
-            folder = (RUNTIME["run.dir"], "/tensorboard")
-            # Read by transformers 5 (integrations/integration_utils.py); other programs use `${run.dir}/…`.
-            result.append(Variable("TENSORBOARD_LOGGING_DIR", folder, draft.resolved.origin(*path)))
-        else:
-            result += _wandb(draft, tracker, path)
+        elif tracker.name == "tensorboard" or "MLFLOW_RUN_ID" not in draft.resolved.job.env:
+            variable, file = FOLDERS[tracker.name]
+            result.append(Variable(variable, (RUNTIME["run.dir"], file), draft.resolved.origin(*path)))
     return result
 
 
 def login_bind(draft: PlanDraft) -> str | None:
     """The login file to bind into the container; None if the home is visible there or no tracker needs it."""
-    job, site, logins = draft.resolved.job, draft.resolved.site, draft.resolved.logins
-    container = job.container
-    if container is None or logins is None or not any(_online(draft, tracker) for tracker in job.trackers):
+    job, logins = draft.resolved.job, draft.resolved.logins
+    online = [one for one in job.trackers if one.name == "wandb" and _mode(draft, one, rule(""))[0] == "online"]
+    if logins is None or not online:
         return None
-    home = site.containers.home if container.home is None else container.home
-    needed = not home and "WANDB_API_KEY" not in job.secrets and _host(draft) in logins.hosts
+    needed = not _sees_home(draft) and "WANDB_API_KEY" not in job.secrets and _host(draft) in logins.hosts
     return logins.file if needed and _runtime(draft) not in NO_BINDS else None
+
+
+def _sees_home(draft: PlanDraft) -> bool:
+    """Whether the training sees the home folder, with the login file."""
+    container = draft.resolved.job.container
+    home = draft.resolved.site.containers.home
+    return container is None or (home if container.home is None else container.home)
 
 
 def _internet(draft: PlanDraft, facts: Internet) -> list[Variable]:
@@ -130,10 +137,7 @@ def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:
         hint = "run `wandb login` once on the login node, or add `secrets: [WANDB_API_KEY]`"
         draft.fault(FindingCode.TRACKER_KEY_MISSING, f"wandb runs online but has no key for {host}", path, hint)
         return []
-    if job.container is None:
-        return []
-    home = draft.resolved.site.containers.home if job.container.home is None else job.container.home
-    if home:
+    if _sees_home(draft):
         return []
     if _runtime(draft) in NO_BINDS:
         message = f"wandb's key in {logins.file} is not visible inside the container"
@@ -152,10 +156,6 @@ def _mode(draft: PlanDraft, tracker: Tracker, origin: Origin) -> tuple[Literal["
         return "online", draft.resolved.site_origin("internet")
     known = "no internet on compute nodes" if facts.compute == "none" else "internet access of compute nodes is unknown"
     return "offline", rule(f"{known}: upload later with `wandb sync`")
-
-
-def _online(draft: PlanDraft, tracker: Tracker) -> bool:
-    return tracker.name == "wandb" and _mode(draft, tracker, rule(""))[0] == "online"
 
 
 def _host(draft: PlanDraft) -> str:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.job.container import Environment
 from hpc_launch.job.type_hints import Scalar, VariableName
-from hpc_launch.sites.conditions import Version, When
+from hpc_launch.sites.conditions import When
 from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.provenance import EntrySource
 
@@ -28,8 +28,6 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options that every job must have, each with the reason."""
     forbid: Annotated[dict[OptionName, str], Meta(examples=[{"mem": "nodes are whole"}])] = {}
     """Options that no job may have, each with the reason."""
-    since: dict[OptionName, Version] = {}
-    """Slurm release that introduced an option. It is rejected on an older `scheduler.version`."""
 
 
 class Linked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -36,6 +36,14 @@ def check_profile(profile: SiteProfile, merged: Merged) -> Iterator[Finding]:
         yield from _check_step(step, path, merged)
     for path, setting in _entries(profile, "env"):
         yield from _check_secrets(setting.set, (*path, "set"), merged)
+    named = [(("queues", name, "stack"), queue.stack, "stacks") for name, queue in profile.queues.items()]
+    named += [(("node_classes", name, "stack"), node.stack, "stacks") for name, node in profile.node_classes.items()]
+    named += [(("paths", name, "option"), folder.option, "options") for name, folder in profile.paths.items()]
+    for path, wanted, table in named:
+        if wanted is not None and wanted not in getattr(profile, table):
+            message = f"the profile has no {path[-1]} `{wanted}`"
+            hint = f"use one of `{table}:`: {', '.join(getattr(profile, table)) or 'none defined'}"
+            yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, merged.origin(*path).place, hint)
     for name, queue in profile.queues.items():
         yield from _check_limits(queue.limits, ("queues", name, "limits"), merged)
         node = profile.node_classes.get(queue.node_class)

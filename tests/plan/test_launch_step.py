@@ -93,8 +93,6 @@ def test_the_step(folder: Path, site: str, job: str, expected: StepPlan) -> None
         ("launch: {cpu_bind: {node: 'map_cpu:0'}}\n", "", ("HL482", "here.yaml", 7)),
         ("launch: {gpu_bind: {node: 'single:1'}}\n", "launcher: deepspeed\n", ("HL482", "here.yaml", 7)),
         ("launch: {mem_bind: {node: 'map_mem:0'}}\n", "", ("HL482", "here.yaml", 7)),
-        ("launch: {cpu_bind: {node: 'mask_cpu:1,2'}}\n", "", ("HL483", "here.yaml", 7)),
-        ("launch: {gpu_bind: 'map_gpu:0,1'}\n", "launcher: srun\n", ("HL483", "here.yaml", 7)),
         ("launch: {step: ibrun, gpu_sharing: true}\n", "", ("HL484", "here.yaml", 7)),
         ("launch: {step: mpirun, srun_options: [-v]}\n", "", ("HL484", "here.yaml", 7)),
         ("network: {master: {interface: ib0, suffix: i}}\n", "", ("HL487", "here.yaml", 7)),

@@ -203,7 +203,6 @@ def test_options_are_added_dropped_and_renamed_and_the_job_has_the_last_word(wri
         ("sbatch: {forbid: {gres: whole}}", "sbatch: {gres: 'gpu:1'}", "HL540"),
         ("sbatch: {forbid: {gpus-per-node: whole}}", "", "HL540"),
         ("sbatch: {require: {reservation: always}}", "", "HL541"),
-        ("sbatch: {since: {segment: '24.05'}}", "sbatch: {segment: 2}", "HL546"),
         ("srun: {forbid: {gres: x}}\nlaunch: {srun_options: ['--gres=gpu:1']}", "", "HL540"),
         ("srun: {require: {mpi: x}}", "", "HL541"),
         ("launchers: {torchrun: forbidden}", "", "HL549"),
@@ -215,11 +214,6 @@ def test_options_are_added_dropped_and_renamed_and_the_job_has_the_last_word(wri
 def test_what_the_site_refuses_or_wants(top: str, job: str, code: str, write: Write, refused: Refusing) -> None:
     write(here=profile(top=top, scheduler="{type: slurm, version: '23.11'}"))
     assert codes(refused(job=job)) == [code]
-
-
-def test_an_option_of_an_older_release_goes(write: Write, plan: Plan) -> None:
-    write(here=profile(top="sbatch: {since: {segment: '23.11'}}", scheduler="{type: slurm, version: '23.11.4'}"))
-    assert asked(plan(job="sbatch: {segment: 2}\n"))["segment"] == "2"
 
 
 def test_srun_gets_options_of_site_launcher_node_queue_and_option(write: Write, plan: Plan) -> None:
@@ -254,7 +248,7 @@ def test_where_jobs_are_submitted_from(write: Write, plan: Plan, tmp_path: Path)
     write(here=profile(scheduler=f"{{type: slurm, submit_from: ['{tmp_path.parent}/*'], submit_hosts: ['*']}}"))
     assert codes(plan().warnings) == []
     write(here=profile(scheduler="{type: slurm, submit_from: [/nowhere], submit_hosts: [gpu-login*]}"))
-    assert codes(plan().warnings) == ["HL320", "HL320"]
+    assert codes(plan().warnings) == ["HL320"]
 
 
 # --- Linked settings ---

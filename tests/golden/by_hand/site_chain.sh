@@ -65,8 +65,8 @@ job_environment() {
     ulimit -c 0 || die 'ulimit -c 0 failed'                  # chain.yaml:38
     mkdir -p -- /scratch/proj1/logs || die 'mkdir -p -- /scratch/proj1/logs failed' # chain.yaml:39
     private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
-    module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:19
-    module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:19
+    module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:18
+    module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:18
     module load site-tools || die 'module load site-tools failed' # chain.yaml:59
     module load mine || die 'module load mine failed'        # site_chain.yaml:9
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
@@ -89,8 +89,8 @@ job_environment() {
     export NCCL_PROTO='^LL128'                               # chain.yaml:47; third party, 2025-01-01
     export NODE_CLASS=h100                                   # chain.yaml:20
     export FI_SIZE=1024                                      # chain.yaml:29; this queue is small
-    export QUIET=1                                           # test-centre.yaml:16
-    export STACK=2026                                        # test-centre.yaml:20
+    export QUIET=1                                           # test-centre.yaml:15
+    export STACK=2026                                        # test-centre.yaml:19
     export OMP_PROC_BIND=true                                # site_chain.yaml:8
 }
 body=$(declare -f job_environment) # evaluated here: in a function, a `declare` of a sourced file would set a local variable

@@ -12,14 +12,14 @@
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # chain.yaml:12
 #SBATCH --gpus-per-socket=4                                  # chain.yaml:13
-#SBATCH --constraint=gpu&big&(thp_never|thp_madvise)&nvme&ib # chain.yaml:16 and chain.yaml:25 and test-centre.yaml:16 and test-centre.yaml:15 and site_chain.yaml:6
+#SBATCH --constraint=gpu&big&(thp_never|thp_madvise)&nvme&ib # chain.yaml:16 and chain.yaml:25 and test-centre.yaml:15 and test-centre.yaml:14 and site_chain.yaml:6
 #SBATCH --time=00:30:00                                      # site_chain.yaml:5
 #SBATCH --exclude=n7                                         # chain.yaml:58
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --output=site-chain-%j.out                           # for manual starts; `submit` logs to the run folder
 #SBATCH --wait-all-nodes=1                                   # test-centre.yaml:5
 #SBATCH --licenses=scratch                                   # test-centre.yaml:5
-#SBATCH --tmp=100G                                           # test-centre.yaml:15
+#SBATCH --tmp=100G                                           # test-centre.yaml:14
 #SBATCH --network=disable_rdzv_get                           # test-fabric.yaml:13: with FI_RDZV=alt_read
 
 # === Environment ===
@@ -37,8 +37,8 @@ job_environment() {
     ulimit -c 0 || die 'ulimit -c 0 failed'                  # chain.yaml:38
     mkdir -p -- /scratch/proj1/logs || die 'mkdir -p -- /scratch/proj1/logs failed' # chain.yaml:39
     private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
-    module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:19
-    module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:19
+    module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:18
+    module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:18
     module load site-tools || die 'module load site-tools failed' # chain.yaml:59
     module load mine || die 'module load mine failed'        # site_chain.yaml:9
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
@@ -61,8 +61,8 @@ job_environment() {
     export NCCL_PROTO='^LL128'                               # chain.yaml:47; third party, 2025-01-01
     export NODE_CLASS=h100                                   # chain.yaml:20
     export FI_SIZE=1024                                      # chain.yaml:29; this queue is small
-    export QUIET=1                                           # test-centre.yaml:16
-    export STACK=2026                                        # test-centre.yaml:20
+    export QUIET=1                                           # test-centre.yaml:15
+    export STACK=2026                                        # test-centre.yaml:19
     export OMP_PROC_BIND=true                                # site_chain.yaml:8
 }
 
