@@ -310,7 +310,6 @@ rules:
 """.lstrip()
 EXCLUDING = "rules: [{excludes: {env: {NCCL_NET_PLUGIN: '*'}}, why: the module sets it}]\n"
 STAGE_2 = '{"zero_optimization": {"stage": 2}, "train_batch_size": 64}'
-FOR_ACCELERATE = "distributed_type: FSDP\nnum_processes: 8\nfsdp_config: {fsdp_version: 2}\n"
 
 
 @dataclass(frozen=True)
@@ -425,7 +424,6 @@ BAD = {
     "HL675": Bad(TINY + "strategy: zero1\nnodes: 2..4\n"),
     "HL676": Bad(TINY + "strategy: zero2\nprecision: fp8\n"),
     "HL677": Bad(TINY + "strategy: {name: zero2, for: trainer}\n"),
-    "HL678": Bad(TINY + "strategy: {name: fsdp, for: accelerate, file: own.json}\n", own=FOR_ACCELERATE),
     "HL680": Bad(TINY + "model: llama3-9b\n"),
     "HL681": Bad(TINY + "model: llama3-8b\nstrategy: megatron\nparallel: {tp: 2}\nargs: {num-layers: 30}\n"),
     "HL685": Bad(TINY + "model: llama3-70b\ngpus_per_node: 4\nstrategy: {name: zero3, micro_batch: 1}\n", site=H100),

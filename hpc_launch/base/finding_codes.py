@@ -225,7 +225,6 @@ class FindingCode(str, Enum):
     STRATEGY_NOT_ELASTIC = "HL675", "The strategy is not elastic"
     PRECISION_NOT_SUPPORTED = "HL676", "Precision not supported by the configuration"
     CONFIG_NOT_PASSED = "HL677", "Configuration not passed to the Trainer", "warning"
-    PROCESS_COUNT_IGNORED = "HL678", "Number of processes ignored", "warning"
 
     # The model
     UNKNOWN_MODEL = "HL680", "Unknown model"

@@ -44,7 +44,42 @@ class FullySharded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     activation_checkpointing: Annotated[bool, Meta(description="Recompute activations to save memory.")] = False
 
 
-class Strategy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ZeroOptions(Struct, frozen=True, kw_only=True):
+    """The batch, and options of ZeRO."""
+
+    micro_batch: Annotated[int | None, Meta(description="Samples per process and micro batch.", ge=1)] = None
+    global_batch: Annotated[
+        int | None, Meta(description="Samples per step over all processes.", ge=1, extra={"names": ["--train-batch"]})
+    ] = None
+    gradient_accumulation: Annotated[int | None, Meta(description="Micro batches per optimizer step.", ge=1)] = None
+    gradient_clipping: Annotated[
+        float | None, Meta(description="ZeRO: maximum gradient norm. 0 disables clipping.", ge=0)
+    ] = None
+    offload_optimizer: Annotated[
+        Device,
+        Meta(
+            description="ZeRO: location of the optimizer states: GPU (`none`), CPU memory, or NVMe (stage 3 only).",
+            extra={"bare": "cpu"},
+        ),
+    ] = "none"
+    offload_param: Annotated[
+        Device, Meta(description="ZeRO: location of unused parameters. Stage 3 only.", extra={"bare": "cpu"})
+    ] = "none"
+    nvme_path: Annotated[
+        str | None, Meta(description="ZeRO: folder on each node's local NVMe disk, for offloading.")
+    ] = None
+    buckets: Annotated[
+        int,
+        Meta(
+            description="ZeRO: elements per gradient bucket, about 18 bytes of GPU memory each. Use 50000000 to "
+            "200000000 on GPUs with 24 to 40 GB.",
+            ge=1,
+        ),
+    ] = 500_000_000
+    overlap: Annotated[bool, Meta(description="ZeRO: reduce gradients during the backward pass.")] = True
+
+
+class Strategy(ZeroOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the training is distributed. The job writes the library's configuration file; `${strategy.config}` is its
     path.
 
@@ -72,29 +107,6 @@ class Strategy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             examples=["ds_config.json"],
         ),
     ] = None
-    micro_batch: Annotated[int | None, Meta(description="Samples per process and micro batch.", ge=1)] = None
-    global_batch: Annotated[int | None, Meta(description="Samples per step over all processes.", ge=1)] = None
-    gradient_accumulation: Annotated[int | None, Meta(description="Micro batches per optimizer step.", ge=1)] = None
-    gradient_clipping: Annotated[
-        float | None, Meta(description="ZeRO: maximum gradient norm. 0 disables clipping.", ge=0)
-    ] = None
-    offload_optimizer: Annotated[
-        Device,
-        Meta(description="ZeRO: location of the optimizer states: GPU (`none`), CPU memory, or NVMe (stage 3 only)."),
-    ] = "none"
-    offload_param: Annotated[Device, Meta(description="ZeRO: location of unused parameters. Stage 3 only.")] = "none"
-    nvme_path: Annotated[
-        str | None, Meta(description="ZeRO: folder on each node's local NVMe disk, for offloading.")
-    ] = None
-    buckets: Annotated[
-        int,
-        Meta(
-            description="ZeRO: elements per gradient bucket, about 18 bytes of GPU memory each. Use 50000000 to "
-            "200000000 on GPUs with 24 to 40 GB.",
-            ge=1,
-        ),
-    ] = 500_000_000
-    overlap: Annotated[bool, Meta(description="ZeRO: reduce gradients during the backward pass.")] = True
     fsdp: Annotated[FullySharded, Meta(description="FSDP configuration.")] = FullySharded()
 
     @classmethod

@@ -16,7 +16,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.shell_text import Text, Var, join_parts
-from hpc_launch.job.strategy import FullySharded, Strategy
+from hpc_launch.job.strategy import FullySharded, ZeroOptions
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.strategies import deepspeed_file, fsdp_file
@@ -30,7 +30,6 @@ _BATCH = frozenset({"train_batch_size", "train_micro_batch_size_per_gpu", "gradi
 
 _OTHER_KEYS: dict[str, KeyPath] = {
     "zero_stage": ("strategy", "name"),
-    "train_batch": ("strategy", "global_batch"),
     "bf16": ("precision",),
     "fp16": ("precision",),
     "mixed_precision": ("precision",),
@@ -56,21 +55,15 @@ def zero(filler: ValueFiller, world_size: int) -> Text | None:
     job = filler.resolved.job
     asked = job.strategy
     nvme: Text = () if asked.nvme_path is None else filler.text(asked.nvme_path, ("strategy", "nvme_path"))
+    same = {field: getattr(asked, field) for field in ZeroOptions.__struct_fields__}
+    same["nvme_path"] = "".join(f"\0{part.name}\0" if isinstance(part, Var) else part for part in nvme) or None
     request = deepspeed_file.DeepSpeed(
+        **same,
         zero_stage=asked.zero_stage,  # type: ignore[arg-type]
-        offload_optimizer=asked.offload_optimizer,
-        offload_param=asked.offload_param,
-        nvme_path="".join(f"\0{part.name}\0" if isinstance(part, Var) else part for part in nvme) or None,
         bf16=job.precision == "bf16",
         fp16=job.precision == "fp16",
-        gradient_clipping=asked.gradient_clipping,
-        micro_batch=asked.micro_batch,
-        gradient_accumulation=asked.gradient_accumulation,
-        train_batch=asked.global_batch,
         world_size=world_size,
         model_parallel=job.parallel.model_parallel if job.parallel else 1,
-        buckets=asked.buckets,
-        overlap=asked.overlap,
         auto=asked.reader in {"trainer", "accelerate"},
     )
     text, findings = deepspeed_file.make(request, _places(filler), by_width=asked.reader == "trainer")
@@ -132,12 +125,6 @@ def origin_of(filler: ValueFiller, key: str) -> Origin:
     return DERIVED if key in _BATCH else EXPLICIT
 
 
-_ZERO_MARKS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
-_FSDP_MARKS = frozenset(
-    {"fsdp_config", "distributed_type", "auto_wrap_policy", "reshard_after_forward", "fsdp_version"}
-)
-
-
 class UserStrategyConfig(Struct, frozen=True):
     """The file named by `strategy.file`, as read when the job was prepared."""
 
@@ -164,10 +151,7 @@ def check_user_config(filler: ValueFiller, user_config: UserStrategyConfig, worl
     """Add every finding about the file, and about its differences from the job."""
     job, file = filler.resolved.job, user_config.located
     strategy = job.strategy
-    other = _of_another_kind(file, strategy)
-    if other is not None:
-        filler.findings.append(other)
-    elif strategy.zero_stage is not None:
+    if strategy.zero_stage is not None:
         replicas = world_size // (job.parallel.model_parallel if job.parallel else 1)
         hugging_face = strategy.reader in {"trainer", "accelerate"}
         filler.findings.extend(deepspeed_file.check(file, replicas=max(replicas, 1), hugging_face=hugging_face))
@@ -176,7 +160,7 @@ def check_user_config(filler: ValueFiller, user_config: UserStrategyConfig, worl
         reader: Any = strategy.reader
         filler.findings.extend(fsdp_file.check(file, reader=reader))
         if reader == "accelerate":
-            filler.findings.extend(_accelerate(file, job.precision, world_size, job.max_nodes))
+            filler.findings.extend(_accelerate(file, job.precision))
 
 
 def user_config_entries(user_config: UserStrategyConfig) -> tuple[Entry, ...]:
@@ -185,18 +169,6 @@ def user_config_entries(user_config: UserStrategyConfig) -> tuple[Entry, ...]:
     return tuple(
         Entry(key, shown(value), Origin("file", file.place(*key.split(".")))) for key, value in leaves(file.data)
     )
-
-
-def _of_another_kind(file: ConfigFile, strategy: Strategy) -> Finding | None:
-    """A finding for a DeepSpeed file where FSDP is configured, or the reverse."""
-    is_zero = strategy.zero_stage is not None
-    marks = sorted(file.data.keys() & (_FSDP_MARKS if is_zero else _ZERO_MARKS))
-    if not marks:
-        return None
-    kind = "FSDP" if is_zero else "DeepSpeed"
-    message = f"this is a configuration for {kind}, but the job's strategy is `{strategy.name}`"
-    hint = "name the matching file, or change `strategy.name`"
-    return file.finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, (marks[0],), hint)
 
 
 def _deepspeed(file: ConfigFile, stage: int, asked: str | None) -> Iterator[Finding]:
@@ -216,7 +188,7 @@ def _deepspeed(file: ConfigFile, stage: int, asked: str | None) -> Iterator[Find
             yield file.finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, (name, "enabled"), hint)
 
 
-def _accelerate(file: ConfigFile, asked: str | None, world_size: int, nodes: int) -> Iterator[Finding]:
+def _accelerate(file: ConfigFile, asked: str | None) -> Iterator[Finding]:
     written = precision(file.data.get("mixed_precision"))
     if asked is not None and written != precision(asked):
         message = f"`mixed_precision` is {written} here, and the job's precision is {asked}"
@@ -225,8 +197,3 @@ def _accelerate(file: ConfigFile, asked: str | None, world_size: int, nodes: int
     if kind not in (None, "FSDP"):
         message, hint = f"this file is for {kind}, and the job's strategy is `fsdp`", "write `distributed_type: FSDP`"
         yield file.finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, ("distributed_type",), hint)
-    for key, here in (("num_processes", world_size), ("num_machines", nodes)):
-        if file.data.get(key, here) != here:
-            message = f"`{key}: {file.data[key]}` does not count: the job has {here}"
-            hint = "the job's own launcher starts the processes"
-            yield file.finding(FindingCode.PROCESS_COUNT_IGNORED, message, (key,), hint, "warning")

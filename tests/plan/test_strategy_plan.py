@@ -35,7 +35,6 @@ OWN = """\
 OWN_FSDP = """\
 distributed_type: FSDP
 mixed_precision: bf16
-num_processes: 8
 fsdp_config:
   fsdp_version: 2
   fsdp_reshard_after_forward: true
@@ -119,8 +118,8 @@ def variables(made: PreparedJob) -> dict[str, str]:
         ("strategy: {name: zero2, file: none.json}", ["job.yaml:5:31 HL201"]),
         ("strategy: {name: zero2, file: own.json}\nprecision: bf16", ["own.json HL673"]),
         ("strategy: {name: fsdp, for: accelerate, file: own.yaml}\nprecision: fp16", ["own.yaml:2:1 HL673"]),
-        ("strategy: {name: fsdp, for: accelerate, file: own.json}", ["own.json:2:3 HL673"]),
-        ("strategy: {name: zero2, file: fsdp.json}", ["fsdp.json:1:2 HL673"]),
+        ("strategy: {name: fsdp, for: accelerate, file: own.json}", ["own.json HL604", "own.json HL604"]),
+        ("strategy: {name: zero2, file: fsdp.json}", ["fsdp.json HL610", "fsdp.json HL673"]),
         ("strategy: {name: zero2, file: own.yaml}", ["own.yaml:1:1 HL600"]),
     ],
 )
@@ -284,10 +283,3 @@ def test_arguments_cannot_contradict_the_batch(folder: Path, name: str) -> None:
     assert "${strategy.micro_batch}" in (found.hint or "")
     (folder / "job.yaml").write_text(f"{GOOD}{strategy}args: [--gradient_accumulation_steps, 4]\n")
     assert not [found for found in validate_job(Path("job.yaml")) if found.severity == "error"]
-
-
-def test_what_an_own_accelerate_file_says_of_the_launch_does_not_count(folder: Path) -> None:
-    (folder / "own.yaml").write_text(OWN_FSDP.replace("num_processes: 8", "num_processes: 4"))
-    made = ready(folder, "strategy: {name: fsdp, for: accelerate, file: own.yaml}\n")
-    assert [(found.code, str(found.place)) for found in made.warnings] == [("HL678", "own.yaml:3:1")]
-    assert variables(made)["FSDP_AUTO_WRAP_POLICY"] == "NO_WRAP"

@@ -225,7 +225,7 @@ def test_what_is_refused_tells_a_number_that_works(train: int, micro: int, repli
         bf16=st.booleans(),
         fp16=st.booleans(),
         micro_batch=st.none() | st.integers(1, 8),
-        train_batch=st.none() | st.integers(1, 64),
+        global_batch=st.none() | st.integers(1, 64),
         world_size=st.none() | st.integers(1, 8),
         auto=st.booleans(),
     )

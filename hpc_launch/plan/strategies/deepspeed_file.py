@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.strategy import Device
+from hpc_launch.job.strategy import Device, ZeroOptions
 from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import (
     ConfigFile,
@@ -31,50 +31,21 @@ from hpc_launch.plan.strategies.config_file import (
 AUTO = "auto"
 
 
-class DeepSpeed(Struct, frozen=True, kw_only=True):
+class DeepSpeed(ZeroOptions, frozen=True, kw_only=True):
     """A request for a DeepSpeed configuration. Bucket sizes are in elements, not bytes."""
 
     zero_stage: Annotated[
         Literal[0, 1, 2, 3],
         Meta(description="What ZeRO shards: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters."),
     ] = 2
-    offload_optimizer: Annotated[
-        Device,
-        Meta(
-            description="Where to keep optimizer states: in CPU memory or, at stage 3, on NVMe. Without a value: cpu.",
-            extra={"bare": "cpu"},
-        ),
-    ] = "none"
-    offload_param: Annotated[
-        Device,
-        Meta(description="Where to keep unused parameters; stage 3 only. Without a value: cpu.", extra={"bare": "cpu"}),
-    ] = "none"
-    nvme_path: Annotated[str | None, Meta(description="A folder on each node's local NVMe disk, for offloading.")] = (
-        None
-    )
     bf16: Annotated[bool, Meta(description="Train in bfloat16.")] = False
     fp16: Annotated[bool, Meta(description="Train in float16 with dynamic loss scaling.")] = False
-    gradient_clipping: Annotated[
-        float | None, Meta(description="Maximum gradient norm; 0 disables clipping. Default: 1.0.", ge=0)
-    ] = None
-    micro_batch: Annotated[int | None, Meta(description="Samples per GPU and micro step.", ge=1)] = None
-    gradient_accumulation: Annotated[int | None, Meta(description="Micro steps per optimizer step.", ge=1)] = None
-    train_batch: Annotated[int | None, Meta(description="Samples per optimizer step over all GPUs.", ge=1)] = None
     world_size: Annotated[
         int | None, Meta(description="Total number of processes; needed to check the batch sizes.", ge=1)
     ] = None
     model_parallel: Annotated[
         int, Meta(description="Processes that share one replica of the model (tensor × pipeline × sequence).", ge=1)
     ] = 1
-    buckets: Annotated[
-        int,
-        Meta(
-            description="Elements per communication bucket. Overlapping takes about 18 bytes of GPU memory each: "
-            "9 GB at 5e8; use 5e7 to 2e8 on GPUs with 24 to 40 GB.",
-            ge=1,
-        ),
-    ] = 500_000_000
-    overlap: Annotated[bool, Meta(description="Reduce gradients during the backward pass.")] = True
     auto: Annotated[
         bool,
         Meta(
@@ -87,7 +58,7 @@ class DeepSpeed(Struct, frozen=True, kw_only=True):
 _ZERO = "zero_optimization"
 _SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 FIELDS = {
-    "train_batch_size": "train_batch",
+    "train_batch_size": "global_batch",
     "train_micro_batch_size_per_gpu": "micro_batch",
     "gradient_accumulation_steps": "gradient_accumulation",
     "gradient_clipping": "gradient_clipping",
@@ -125,8 +96,8 @@ def _batch(asked: DeepSpeed, place: Callable[[str], Place], findings: list[Findi
     if asked.world_size is not None and asked.world_size % asked.model_parallel:
         message = f"{asked.world_size} processes are not divisible by a model parallel size of {asked.model_parallel}"
         findings.append(Finding(FindingCode.INCONSISTENT_BATCH, message, place("world_size"), "change one of the two"))
-    given = Batch(asked.train_batch, asked.micro_batch, asked.gradient_accumulation)
-    if asked.auto and asked.train_batch is None and asked.micro_batch is None:
+    given = Batch(asked.global_batch, asked.micro_batch, asked.gradient_accumulation)
+    if asked.auto and asked.global_batch is None and asked.micro_batch is None:
         return given  # the Trainer fills in the rest
     replicas = None if asked.world_size is None else asked.world_size // asked.model_parallel
     places = BatchPlaces(*(place(FIELDS[key]) for key in _SIZES))
