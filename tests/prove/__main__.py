@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 
 from tests.cluster.roots import SYSTEMS
 from tests.prove.matrix import PLACE, Matrix, State
+from tests.prove.rounds import Rounds
 from tests.prove.rows import ROWS
+
+PARTS = {
+    **{name: name for name in ("drivers", "restart", "inside", "killed", "goodput", "sweep", "pages")},
+    "nodes": "node_check",
+    "ssh-kills": "ssh_kills",
+    "ssh-faults": "ssh_faults",
+}
+"""Each part of the proof, and its module."""
 
 
 def main() -> int:
     """Run a part; ends with 1 if anything in it failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
-    parser.add_argument(
-        "part",
-        choices=(
-            "matrix",
-            "drivers",
-            "restart",
-            "inside",
-            "killed",
-            "goodput",
-            "nodes",
-            "ssh-kills",
-            "ssh-faults",
-            "sweep",
-            "pages",
-        ),
-    )
+    parser.add_argument("part", choices=("matrix", *PARTS))
     parser.add_argument(
         "rows",
         nargs="*",
@@ -39,57 +34,16 @@ def main() -> int:
     parser.add_argument(
         "--rounds",
         type=int,
-        help="rounds of `drivers` and `killed` (200), `ssh-kills` (100), events of `inside` (20), healthy nodes (50)",
+        help="rounds of `drivers` and `killed` (200), `ssh-kills` (100), `sweep` (50), events of `inside` (20), "
+        "healthy nodes (50)",
     )
     parser.add_argument("--again", action="store_true", help="forget what is known of this part")
     parser.add_argument("--system", choices=sorted(SYSTEMS), help="run the matrix on the Slurm of this Debian")
     args = parser.parse_args()
-    if args.part == "drivers":
-        from tests.prove import drivers
-
-        return drivers.prove(State(), args.rounds if args.rounds is not None else 200, args.workers, again=args.again)
-    if args.part == "restart":
-        from tests.prove import restart
-
-        return restart.prove(State())
-    if args.part == "inside":
-        from tests.prove import inside
-
-        rounds = args.rounds if args.rounds is not None else inside.ROUNDS
-        return inside.prove(State(), args.rows, rounds, args.workers, again=args.again)
-    if args.part == "killed":
-        from tests.prove import killed
-
-        rounds = args.rounds if args.rounds is not None else killed.ROUNDS
-        return killed.prove(State(), args.rows, rounds, args.workers, again=args.again)
-    if args.part == "goodput":
-        from tests.prove import goodput
-
-        return goodput.prove(State(), args.rows, args.rounds, again=args.again)
-    if args.part == "ssh-faults":
-        from tests.prove import ssh_faults
-
-        return ssh_faults.prove(State(), args.rows, again=args.again)
-    if args.part == "nodes":
-        from tests.prove import node_check
-
-        rounds = args.rounds if args.rounds is not None else 50
-        return node_check.prove(State(), args.rows, rounds, again=args.again)
-    if args.part == "ssh-kills":
-        from tests.prove import ssh_kills
-
-        rounds = args.rounds if args.rounds is not None else ssh_kills.ROUNDS
-        return ssh_kills.prove(State(), args.rows, rounds, args.workers, again=args.again)
-    if args.part == "sweep":
-        from tests.prove import sweep
-
-        rounds = args.rounds if args.rounds is not None else sweep.ROUNDS
-        return sweep.prove(State(), args.rows, rounds, args.workers, again=args.again)
-    if args.part == "pages":
-        from tests.prove import pages
-
-        return pages.write(State())
-    return matrix(args.rows, args.workers, again=args.again, system=args.system)
+    if args.part == "matrix":
+        return matrix(args.rows, args.workers, again=args.again, system=args.system)
+    rounds = Rounds(State(), args.rows, args.rounds, args.workers, args.again)
+    return int(importlib.import_module(f"tests.prove.{PARTS[args.part]}").prove(rounds))
 
 
 def matrix(names: list[str], workers: int, *, again: bool, system: str | None) -> int:

@@ -8,13 +8,11 @@ that what really ran is counted, whatever hpc-launch says.
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.matrix import State
+from tests.prove.rounds import Rounds, thaw
 from tests.slurm.user import User
 
 STEPS = (*recover_run.STEPS, *submit_attempt.STEPS[1:])
@@ -64,9 +62,9 @@ def play(user: User, number: int) -> tuple[list[str], Counter[str]]:
             user.launch("status", run["run"])
     status, end = {}, time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
-        happened["frozen"] += _thaw(run["run"])
+        happened["frozen"] += thaw(f"/runs/{run['run']}")
         status = user.status(run["run"])
-        if status["state"] in OVER and not _thaw(run["run"]):
+        if status["state"] in OVER and not thaw(f"/runs/{run['run']}"):
             break
         time.sleep(1)
     for driver in drivers:
@@ -92,29 +90,6 @@ def _driver(user: User, run: str, name: str, kind: str, step: str) -> subprocess
     return user.cluster.popen(["sh", "-c", loop], cwd=user.home, env={**user.env, kind: step})
 
 
-def _thaw(run: str) -> int:
-    """Wake what is frozen of a run, on whichever node; how many there were."""
-    woken = 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            frozen = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "T"
-            if not frozen:
-                continue
-            told = (entry / "cmdline").read_text() + (entry / "environ").read_text()
-            if run in told or str(_folder(run)) in told:
-                os.kill(int(entry.name), signal.SIGCONT)
-                woken += 1
-        except (OSError, UnicodeDecodeError):
-            continue
-    return woken
-
-
-def _folder(run: str) -> str:
-    return f"/runs/{run}"
-
-
 def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
     ran = Counter(line.split()[0] for line in marker.read_text().splitlines())
     attempts = [str(one["number"]) for one in status["attempts"] if one["state"] != "VOID"]
@@ -126,21 +101,12 @@ def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
     return wrong
 
 
-def prove(state: State, rounds: int, workers: int, *, again: bool = False) -> int:
-    """The rounds that are not done yet; 1 if one went wrong."""
-    done = {} if again else state.data.get("drivers", {})
-    left = [number for number in range(rounds) if not done.get(str(number), {}).get("ok")]
-    with Cluster.start(nodes=2, gpus_per_node=0, accounting=False) as cluster, ThreadPoolExecutor(workers) as pool:
+def prove(rounds: Rounds) -> int:
+    """The rounds that are left, on one cluster; 1 if one went wrong."""
+    with Cluster.start(nodes=2, gpus_per_node=0, accounting=False) as cluster:
 
-        def one(number: int) -> bool:
-            try:
-                wrong, happened = play(User(cluster, cluster.user_folder(f"round{number}-")), number)
-            except Exception as error:  # a round that breaks is one that failed
-                wrong, happened = [f"{type(error).__name__}: {error}"], Counter()
-            state.keep("drivers", str(number), {"ok": not wrong, "wrong": wrong, **happened})
-            print(f"round {number}: {wrong or 'ok'} {dict(happened)}", flush=True)
-            return not wrong
+        def one(key: str) -> dict[str, Any]:
+            wrong, happened = play(User(cluster, cluster.user_folder(f"round{key}-")), int(key))
+            return {"wrong": wrong, **happened}
 
-        good = sum(pool.map(one, left))
-    print(f"{good} of {len(left)} rounds as they should be")
-    return 0 if good == len(left) else 1
+        return rounds.run_alone("drivers", rounds.numbers("drivers", 200), one)

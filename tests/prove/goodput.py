@@ -27,6 +27,7 @@ from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.prove.goodput_series import BETWEEN_S, KINDS, OURS, SERIES, Series
 from tests.prove.matrix import PLACE, State
+from tests.prove.rounds import Rounds
 from tests.slurm.user import PROFILES, User
 
 HANG_S = 30
@@ -227,12 +228,12 @@ def measure(record: list[Event], planted: list[tuple[str, float]]) -> dict[str, 
     return {"productive_s": round(productive, 1), "wall_s": round(wall, 1), "lost_s": lost}
 
 
-def prove(state: State, names: list[str], count: int | None, *, again: bool = False) -> int:
+def prove(rounds: Rounds) -> int:
     """The lanes that are not done: all, those of a method, `METHOD-SCALE`, or `METHOD-SCALE-LANE`.
 
-    Each method has a cluster. `count`: fewer faults for each lane.
+    Each method has a cluster. The count is that of the faults of each lane, where it is less than usual.
     """
-    done, failed = ({} if again else state.data.get("goodput", {})), 0
+    done, failed, count, names = rounds.done("goodput"), 0, rounds.count, rounds.names
     for series in SERIES:
         faults = min(series.faults, count or series.faults)
         for method in METHODS:
@@ -248,7 +249,7 @@ def prove(state: State, names: list[str], count: int | None, *, again: bool = Fa
                 ThreadPoolExecutor(len(left)) as pool,
             ):
                 cluster.run(["scontrol", "update", "partitionname=gpu", "maxtime=1-0"], user="root", check=True)
-                failed += sum(pool.map(partial(_lane, state, cluster, series, method, faults), left))
+                failed += sum(pool.map(partial(_lane, rounds.state, cluster, series, method, faults), left))
     return 1 if failed else 0
 
 

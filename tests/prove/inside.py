@@ -9,18 +9,15 @@ from __future__ import annotations
 import json
 import os
 import random
-import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.image import build_sif
-from tests.prove.matrix import State
+from tests.prove.rounds import Rounds
 from tests.prove.row import Row
 from tests.prove.rows_nodes import kill_first, kill_other
 from tests.prove.rows_storage import into_image
@@ -124,8 +121,9 @@ class Kind:
         return ", ".join(words)
 
 
-def kind_of(event: str, number: int) -> Kind:
+def kind_of(key: str) -> Kind:
     """The kind of a round: each launcher on each Slurm within nine rounds, half of those on sid in an image."""
+    event, number = key.rpartition("-")[0], int(key.rpartition("-")[2])
     dice = random.Random(f"{event} {number}")
     slurm = SLURMS[number // 3 % 3]
     image = slurm == "sid" and number // 9 % 2 == 0
@@ -168,7 +166,7 @@ def _outcome(scene: Scene, status: dict[str, Any], event: Event) -> dict[str, An
     if attempts[0]["verdict"] != event.verdict:
         wrong.append(f"{attempts[0]['class']}, {attempts[0]['verdict']} for {event.verdict}")
     seconds = {"took_s": took, "loads_s": loads, "whole_s": whole}
-    return {"ok": not wrong, "wrong": wrong, **{name: round(value, 2) for name, value in seconds.items()}}
+    return {"wrong": wrong, **{name: round(value, 2) for name, value in seconds.items()}}
 
 
 def _next_job(scene: Scene, event: Event) -> str:
@@ -183,60 +181,37 @@ def _launched(scene: Scene, attempt: int) -> float:
     return float(min(json.loads(path.read_text().partition("\n")[0])["t"] for path in agents))
 
 
-def prove(state: State, names: list[str], rounds: int, workers: int, *, again: bool = False) -> int:
-    """The rounds of these events, or of all, that have not succeeded yet; 1 if one goes wrong."""
-    done = {} if again else state.data.get("inside", {})
-    left = [
-        (event, number, kind_of(event, number))
-        for event in names or EVENTS
-        for number in range(rounds)
-        if not done.get(f"{event}-{number}", {}).get("ok")
-    ]
-    alone = [one for one in left if EVENTS[one[0]].own_cluster]
-    shared = sorted((one for one in left if one not in alone), key=lambda one: one[2].cluster)
-    outcomes: list[bool] = []
-    with ThreadPoolExecutor(workers) as pool:
-        outcomes += pool.map(partial(_round, state, None), alone)
-        for place in sorted({one[2].cluster for one in shared}):
-            with ExitStack() as stack:
-                cluster: Cluster | str
-                try:
-                    cluster = stack.enter_context(_cluster(*place))
-                    if place[0] == "sid":
-                        build_sif(cluster, cluster.scratch / "small.sif")
-                except Exception as error:  # its rounds fail, those on other clusters do not
-                    cluster = f"{type(error).__name__}: {error}"
-                here = [one for one in shared if one[2].cluster == place]
-                outcomes += pool.map(partial(_round, state, cluster), here)
-    print(f"{sum(outcomes)} of {len(outcomes)} rounds within their goal")
-    return 0 if all(outcomes) else 1
+def prove(rounds: Rounds) -> int:
+    """The rounds of the events that are named, or of all, that have not succeeded yet; 1 if one goes wrong."""
+    count = ROUNDS if rounds.count is None else rounds.count
+    keys = [f"{event}-{number}" for event in rounds.names or EVENTS for number in range(count)]
+    kinds = {key: kind_of(key) for key in replace(rounds, names=[]).left("inside", keys)}
+    alone = [key for key in kinds if EVENTS[key.rpartition("-")[0]].own_cluster]
+    codes = [rounds.run_alone("inside", alone, partial(_round, None))]
+    for place in sorted({kind.cluster for key, kind in kinds.items() if key not in alone}):
+        here = [key for key, kind in kinds.items() if key not in alone and kind.cluster == place]
+        with _cluster(*place) as cluster:
+            if place[0] == "sid":
+                build_sif(cluster, cluster.scratch / "small.sif")
+            codes.append(rounds.run_alone("inside", here, partial(_round, cluster)))
+    return max(codes)
 
 
 def _cluster(slurm: str, accounting: bool, conf: tuple[str, ...] = ()) -> Cluster:
     return Cluster.start(nodes=4, gpus_per_node=0, accounting=accounting, system=slurm or None, slurm_conf=conf)
 
 
-def _round(state: State, cluster: Cluster | str | None, which: tuple[str, int, Kind]) -> bool:
-    """One round on the cluster, or on one of its own; why there is none, where it is a text."""
-    name, number, kind = which
-    event, began = EVENTS[name], time.monotonic()
-    try:
-        if isinstance(cluster, str):
-            outcome = {"ok": False, "wrong": [cluster]}
-        elif cluster is not None:
-            outcome = play(cluster, event, kind)
-        else:
-            with _cluster(*kind.cluster, event.own_cluster) as own:
-                if kind.image:
-                    build_sif(own, own.scratch / "small.sif")
-                outcome = play(own, event, kind)
-    except Exception as error:  # a round that breaks is one that failed
-        outcome = {"ok": False, "wrong": [f"{type(error).__name__}: {error}"]}
-    load = round(os.getloadavg()[1] / (os.cpu_count() or 1), 1)
-    state.keep("inside", f"{name}-{number}", {**outcome, "kind": str(kind), "load": load})
-    told = outcome["wrong"] or f"{outcome['took_s']} s"
-    print(f"{name} {number} ({kind}; {time.monotonic() - began:.0f} s): {told}", flush=True)
-    return bool(outcome["ok"])
+def _round(cluster: Cluster | None, key: str) -> dict[str, Any]:
+    """One round on the cluster, or on one of its own."""
+    event, kind = EVENTS[key.rpartition("-")[0]], kind_of(key)
+    if cluster is not None:
+        outcome = play(cluster, event, kind)
+    else:
+        with _cluster(*kind.cluster, event.own_cluster) as own:
+            if kind.image:
+                build_sif(own, own.scratch / "small.sif")
+            outcome = play(own, event, kind)
+    return {**outcome, "kind": str(kind), "load": round(os.getloadavg()[1] / (os.cpu_count() or 1), 1)}
 
 
 def section(rounds: dict[str, Any]) -> str:
@@ -253,7 +228,7 @@ def section(rounds: dict[str, Any]) -> str:
             whole = max(one["whole_s"] for one in found if "whole_s" in one)
             figures = f"{times[len(times) // 2]:.1f} s | {times[-1]:.1f} s | {whole:.1f} s"
             text.append(f"| {event.name} | {event.goal_s:g} s | {len(found)} | {good} | {figures} |")
-    kinds = Counter(word for one in rounds.values() for word in one["kind"].split(", "))
+    kinds = Counter(word for one in rounds.values() for word in one.get("kind", "").split(", ") if word)
     told = ", ".join(f"{count} {word}" for word, count in sorted(kinds.items(), key=lambda one: (-one[1], one[0])))
     text.append(f"\nOf these {len(rounds)} rounds: {told}.")
     loads = sorted(one["load"] for one in rounds.values() if "load" in one)

@@ -13,7 +13,6 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +23,8 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.matrix import State, keep_remains
+from tests.prove.matrix import keep_remains
+from tests.prove.rounds import Rounds, processes, thaw
 from tests.prove.scene import OVER
 from tests.slurm.user import User
 
@@ -34,7 +34,6 @@ POINTS = (*HOOK, "cleaning", "exec", "training")
 """And when the shell cleans the nodes, becomes the next attempt's script, and when that attempt trains."""
 VICTIMS = ("shell", "first", "second")
 KINDS = [(victim, point) for point in POINTS for victim in VICTIMS]
-ROUNDS = 200
 TRAINS = """\
 note() {{ echo "$HPC_LAUNCH_ATTEMPT $RANK $1 $(date +%s.%N) $SLURM_JOB_ID $(uname -n)" >>{marker}; }}
 note start
@@ -93,7 +92,7 @@ def play(user: User, number: int) -> tuple[list[str], str, bool]:
         killed = not _past(run)
         if killed:
             _kill(user, run, victim)
-        _thaw(run)
+        thaw(f"/{run['run']}")
         status = _end_of(user, run)
         name = json.loads(Path(run["folder"], "attempts", "001", "intent.json").read_text())["job_name"]
         ours = name.rpartition(".")[0]
@@ -130,7 +129,7 @@ def _reached(run: dict[str, Any], marker: Path, point: str) -> Callable[[], bool
         "cleaning": lambda: "continues in this job" in first.read_text(),
         "exec": second.exists,
         "training": lambda: any(line.startswith("2 0 ") for line in marker.read_text().splitlines()),
-    }.get(point, lambda: bool(_processes(run, lambda told: "hpc_launch.hook" in told, "T")))
+    }.get(point, lambda: any(one.frozen and "hpc_launch.hook" in one.command for one in processes(f"/{run['run']}")))
 
 
 def _past(run: dict[str, Any]) -> bool:
@@ -140,34 +139,13 @@ def _past(run: dict[str, Any]) -> bool:
 
 def _kill(user: User, run: dict[str, Any], victim: str) -> None:
     if victim == "shell":
-        for process in _processes(run, lambda told: "script.sh" in told or "slurm_script" in told):
-            os.kill(process, signal.SIGKILL)
+        for process in processes(f"/{run['run']}"):
+            if "script.sh" in process.command or "slurm_script" in process.command:
+                os.kill(process.number, signal.SIGKILL)
         return
     nodes = json.loads(Path(run["folder"], "attempts", "001", "end.json").read_text())["nodes"]
     assert nodes in ("n[1-2]", "n1,n2"), nodes
     user.cluster.kill_node("n1" if victim == "first" else "n2")
-
-
-def _thaw(run: dict[str, Any]) -> None:
-    for process in _processes(run, lambda _: True, "T"):
-        os.kill(process, signal.SIGCONT)
-
-
-def _processes(run: dict[str, Any], wanted: Callable[[str], bool], state: str = "") -> list[int]:
-    """The processes of the run's job, on whichever node, by their command."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if state and (entry / "stat").read_text().rpartition(")")[2].split()[0] != state:
-                continue
-            told = (entry / "cmdline").read_bytes().decode(errors="replace")
-            if wanted(told) and f"/{run['run']}" in told + (entry / "environ").read_bytes().decode(errors="replace"):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
 
 
 def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
@@ -188,37 +166,23 @@ def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
     return wrong
 
 
-def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again: bool = False) -> int:
-    """The rounds with these numbers, or those that are not done yet; 1 if one went wrong."""
-    done = {} if again else state.data.get("killed", {})
-    left = [int(number) for number in numbers or range(rounds) if numbers or not done.get(str(number), {}).get("ok")]
-
-    def one(number: int) -> bool:
-        kind, setting = " at ".join(KINDS[number % len(KINDS)]), setting_of(number)
+def one(key: str) -> dict[str, Any]:
+    """A round on a cluster of its own."""
+    number, setting = int(key), setting_of(int(key))
+    with Cluster.start(nodes=4, gpus_per_node=0, accounting=setting.accounting, system=setting.slurm) as cluster:
+        user = User(cluster, cluster.user_folder(f"killed{number}-"))
+        wrong = ["it broke"]
         try:
-            with Cluster.start(
-                nodes=4, gpus_per_node=0, accounting=setting.accounting, system=setting.slurm
-            ) as cluster:
-                user = User(cluster, cluster.user_folder(f"killed{number}-"))
-                wrong = ["it broke"]
-                try:
-                    wrong, ended, killed = play(user, number)
-                finally:
-                    if wrong:
-                        keep_remains(user, f"killed-{number}")
-        except Exception as error:  # a round that breaks is one that failed
-            wrong, ended, killed = [f"{type(error).__name__}: {error}"], "", False
-        facts = {"ok": not wrong, "wrong": wrong, "kind": kind, "ended": ended, "killed": killed}
-        state.keep("killed", str(number), facts)
-        print(
-            f"round {number}, {kind}, {setting}: {wrong or 'ok'}, {ended}{'' if killed else ', not killed'}", flush=True
-        )
-        return not wrong
+            wrong, ended, killed = play(user, number)
+        finally:
+            if wrong:
+                keep_remains(user, f"killed-{number}")
+    return {"wrong": wrong, "kind": " at ".join(KINDS[number % len(KINDS)]), "ended": ended, "killed": killed}
 
-    with ThreadPoolExecutor(workers) as pool:
-        good = sum(pool.map(one, left))
-    print(f"{good} of {len(left)} rounds as they should be")
-    return 0 if good == len(left) else 1
+
+def prove(rounds: Rounds) -> int:
+    """The rounds that are left; 1 if one went wrong."""
+    return rounds.run_alone("killed", rounds.numbers("killed", 200), one)
 
 
 def section(rounds: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from tests.cluster.requirements import REPOSITORY
 from tests.prove.matrix import State
 from tests.prove.node_check_faults import JOBS, CheckJob, Fault
 from tests.prove.node_check_tools import DISTRIBUTED, PYTHON, TOOLS, TORCH
+from tests.prove.rounds import Rounds
 from tests.slurm.user import PROFILES, User
 
 PLACES = ("bin", "saved", "data", "site", "runs")
@@ -200,9 +201,9 @@ def healthy(cluster: Cluster, number: int) -> dict[str, Any]:
     return {"bad": record["bad"], "common": record["common"], "seconds": record["seconds"], "full": full}
 
 
-def prove(state: State, names: list[str], rounds: int, *, again: bool) -> int:
+def prove(rounds: Rounds) -> int:
     """Run all jobs with faults, and rounds on healthy nodes; what has succeeded is not run again."""
-    known: dict[str, Any] = {} if again else state.data.get(GROUP, {})
+    state, names, known = rounds.state, rounds.names, rounds.done(GROUP)
     with Cluster.start() as cluster:
         for job in JOBS:
             if job.key in (names or [one.key for one in JOBS]) and (names or not _good(known.get(job.key))):
@@ -222,8 +223,8 @@ def prove(state: State, names: list[str], rounds: int, *, again: bool) -> int:
                     )
                     if "record" in one:
                         print(json.dumps(one["record"]), one["log"], sep="\n", flush=True)
-        for number in range(rounds):
-            if str(number) not in state.data.get(HEALTHY, {}) or again:
+        for number in range(50 if rounds.count is None else rounds.count):
+            if str(number) not in rounds.done(HEALTHY):
                 state.keep(HEALTHY, str(number), found := healthy(cluster, number))
                 print(f"healthy {number}: {found}", flush=True)
     good = sum(_good(state.data.get(GROUP, {}).get(job.key)) for job in JOBS)

@@ -58,14 +58,20 @@ class CheckJob:
     """The full check: on nodes without GPUs, with the PyTorch of this Python."""
 
 
-def xpu(fault: str) -> tuple[str, str]:
-    """Let xpu-smi of a node show a fault."""
-    return f"echo {fault} >$BIN/$NODE.xpu", "rm -f $BIN/$NODE.xpu"
+def shows(tool: str, fault: str = "") -> tuple[str, str]:
+    """Let the stand-in of a tool on a node show a fault (node_check_tools.py)."""
+    file = f"{'$SITE' if tool == 'compute' else '$BIN'}/$NODE.{tool}"
+    text = f"fault='{fault}'" if tool == "smi" else fault
+    return f'echo "{text}" >{file}', f"rm -f {file}"
 
 
-def smi(fault: str) -> tuple[str, str]:
-    """Let nvidia-smi of a node show a fault."""
-    return f"echo \"fault='{fault}'\" >$BIN/$NODE.smi", "rm -f $BIN/$NODE.smi"
+def slow_network(rate: str) -> tuple[str, str]:
+    """Let the network of a node send slowly."""
+    device = "device=$(ip -o route get 10.77.0.254 | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
+    return (
+        f"{device}; tc qdisc add dev $device root tbf rate {rate} burst 32kbit latency 400ms",
+        f"{device}; tc qdisc del dev $device root",
+    )
 
 
 def bind(path: str, made: str) -> tuple[str, str]:
@@ -106,7 +112,6 @@ _END_LOOP = "kill -KILL -- -$(cat /dev/shm/loop) 2>/dev/null; pkill -CONT -f '[p
 _KERNEL_LOG = bind("/dev/kmsg", "echo '6,0,0,-;Linux'")
 _UPTIME = "read -r uptime _ </proc/uptime"
 _XID = "NVRM: Xid (PCI:0000:9d:00): 79, pid=1, name=x, GPU has fallen off the bus."
-_DEVICE = "device=$(ip -o route get 10.77.0.254 | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
 _FUSE = (
     "import os, ctypes, time; fd = os.open('/dev/fuse', os.O_RDWR); "
     "o = ('fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other' % fd).encode(); "
@@ -123,19 +128,20 @@ for adapter in 1 2; do
     echo '4: ACTIVE' >$port/state; echo '200 Gb/sec (4X HDR)' >$port/rate
 done
 mount --bind $D /sys/class"""
+_NO_CLASSES = "umount /sys/class; rm -rf /dev/shm/class"
 _INTEL = re.sub("/ras|; printf .*err_count", "", _CLASSES.replace("0x1002", "0x8086"))
 
 JOBS = (
     CheckJob(
         "gpus",
         (
-            Fault("a GPU is missing", "n2", ("gpus",), "3 of 4 GPUs", *smi("MISSING")),
+            Fault("a GPU is missing", "n2", ("gpus",), "3 of 4 GPUs", *shows("smi", "MISSING")),
             Fault(
                 "a memory row waits to be remapped",
                 "n3",
                 ("gpu state",),
                 "GPU 1: a memory row waits",
-                *smi("PENDING ECC"),
+                *shows("smi", "PENDING ECC"),
             ),
             Fault("uncorrectable memory errors", "n3", ("gpus",), "GPU 2: 2 uncorrectable memory errors", ""),
             Fault(
@@ -143,7 +149,7 @@ JOBS = (
                 "n4",
                 ("gpu state",),
                 "GPU 3: the hardware has lowered",
-                *smi("THROTTLED LINKS"),
+                *shows("smi", "THROTTLED LINKS"),
             ),
             Fault("an NVLink is down", "n4", ("gpu links",), "88 % of the NVLinks", ""),
             Fault(
@@ -161,27 +167,20 @@ JOBS = (
     CheckJob(
         "tools",
         (
-            Fault(
-                "nvidia-smi hangs",
-                "n2",
-                ("gpu links",),
-                "gpus: no answer within",
-                *smi("HANG"),
-            ),
+            Fault("nvidia-smi hangs", "n2", ("gpu links",), "gpus: no answer within", *shows("smi", "HANG")),
             Fault(
                 "nvidia-smi ends with 15: a GPU is lost",
                 "n3",
                 ("gpus",),
                 "nvidia-smi exits with 15: Unable to determine",
-                *smi("LOST"),
+                *shows("smi", "LOST"),
             ),
             Fault(
                 "a GPU does not finish a product",
                 "n4",
                 ("gpu compute",),
                 "gpu compute: no answer",
-                "echo hang >$SITE/$NODE.compute",
-                "rm -f $SITE/$NODE.compute",
+                *shows("compute", "hang"),
                 limit=STEP_1,
             ),
             Fault(
@@ -189,8 +188,7 @@ JOBS = (
                 "n1",
                 ("gpu compute",),
                 "GPU 2: AssertionError: wrong product",
-                "echo wrong >$SITE/$NODE.compute",
-                "rm -f $SITE/$NODE.compute",
+                *shows("compute", "wrong"),
                 limit=STEP_1,
             ),
         ),
@@ -202,15 +200,14 @@ JOBS = (
     CheckJob(
         "devices",
         (
-            Fault("a GPU of another model", "n4", ("gpus",), "NVIDIA H100 80GB HBM3, not a100", *smi("MODEL")),
-            Fault("nvidia-smi finds no GPU", "n2", ("gpus",), "0 of 4 GPUs", *smi("NONE")),
+            Fault("a GPU of another model", "n4", ("gpus",), "NVIDIA H100 80GB HBM3, not a100", *shows("smi", "MODEL")),
+            Fault("nvidia-smi finds no GPU", "n2", ("gpus",), "0 of 4 GPUs", *shows("smi", "NONE")),
             Fault(
                 "a GPU reports a CUDA error",
                 "n3",
                 ("gpu compute",),
                 "GPU 2: RuntimeError: CUDA error",
-                "echo error >$SITE/$NODE.compute",
-                "rm -f $SITE/$NODE.compute",
+                *shows("compute", "error"),
                 limit=STEP_1,
             ),
             Fault(
@@ -236,13 +233,13 @@ JOBS = (
     CheckJob(
         "leftovers",
         (
-            Fault("nvidia-smi prints half an answer", "n1", (), "", *smi("TRUNCATED")),
+            Fault("nvidia-smi prints half an answer", "n1", (), "", *shows("smi", "TRUNCATED")),
             Fault(
                 "a process of an earlier job holds a GPU",
                 "n2",
                 ("gpu processes",),
                 "process 4711 holds 70123 MiB",
-                *smi("PROCESS"),
+                *shows("smi", "PROCESS"),
                 limit=CLEARING,
             ),
             Fault(
@@ -250,7 +247,7 @@ JOBS = (
                 "n3",
                 ("gpu processes",),
                 "61000 MiB of GPU 0 are in use",
-                *smi("HELD"),
+                *shows("smi", "HELD"),
                 limit=CLEARING,
             ),
         ),
@@ -278,7 +275,7 @@ JOBS = (
         gpus=4,
         vendor="amd",
         before=_CLASSES,
-        undo="umount /sys/class; rm -rf /dev/shm/class",
+        undo=_NO_CLASSES,
     ),
     CheckJob(
         "host",
@@ -327,8 +324,7 @@ JOBS = (
                 "n4",
                 ("clock",),
                 "the clock is 3600 s ahead of those of the other nodes",
-                "touch $BIN/$NODE.clock",
-                "rm $BIN/$NODE.clock",
+                *shows("clock"),
             ),
         ),
     ),
@@ -346,14 +342,7 @@ JOBS = (
                 ),
             ),
             Fault("a port is blocked in one direction", "n3", ("rendezvous port",), "cannot reach n1 port", "true", ""),
-            Fault(
-                "a slow link",
-                "n4",
-                ("network",),
-                "256 KiB to n1 port",
-                f"{_DEVICE}; tc qdisc add dev $device root tbf rate 1mbit burst 32kbit latency 400ms",
-                f"{_DEVICE}; tc qdisc del dev $device root",
-            ),
+            Fault("a slow link", "n4", ("network",), "256 KiB to n1 port", *slow_network("1mbit")),
             Fault(
                 "an interface is down", "n4", ("interface fast0",), "interface fast0 is down", "ip link set fast0 down"
             ),
@@ -422,8 +411,7 @@ JOBS = (
                 "n2",
                 ("gpu matrix product",),
                 "TFLOP/s on GPU 2; the median of the job is",
-                "echo slow >$SITE/$NODE.compute",
-                "rm -f $SITE/$NODE.compute",
+                *shows("compute", "slow"),
                 limit=STEP_2,
             ),
             Fault(
@@ -431,8 +419,7 @@ JOBS = (
                 "n3",
                 ("pairs",),
                 "RuntimeError: NCCL error: unhandled system error",
-                "echo reduce error >$SITE/$NODE.compute",
-                "rm -f $SITE/$NODE.compute",
+                *shows("compute", "reduce error"),
                 limit=STEP_3,
             ),
             Fault(
@@ -440,8 +427,7 @@ JOBS = (
                 "n4",
                 ("nccl network",),
                 "NCCL uses Socket, although the site has InfiniBand",
-                "echo socket >$SITE/$NODE.compute",
-                "rm -f $SITE/$NODE.compute",
+                *shows("compute", "socket"),
                 limit=STEP_3,
             ),
         ),
@@ -456,17 +442,15 @@ JOBS = (
                 "n2",
                 ("gpu diagnosis",),
                 "DCGM: Page Retirement/Row Remap: GPU 2 had uncorrectable memory errors",
-                "echo fail >$BIN/$NODE.dcgm",
-                "rm -f $BIN/$NODE.dcgm",
+                *shows("dcgm", "fail"),
             ),
-            Fault("dcgmi prints half an answer", "n1", (), "", "echo half >$BIN/$NODE.dcgm", "rm -f $BIN/$NODE.dcgm"),
+            Fault("dcgmi prints half an answer", "n1", (), "", *shows("dcgm", "half")),
             Fault(
                 "an all-reduce with other nodes hangs",
                 "n3",
                 ("pairs",),
                 "GPU 0: no answer within 10 s (all-reduce)",
-                "echo reduce hang >$SITE/$NODE.compute",
-                "rm -f $SITE/$NODE.compute",
+                *shows("compute", "reduce hang"),
                 limit=STEP_3,
             ),
         ),
@@ -481,23 +465,21 @@ JOBS = (
                 "n2",
                 ("gpu errors",),
                 "GPU 2: 3 uncorrectable errors",
-                "echo errors >$BIN/$NODE.amd",
-                "rm -f $BIN/$NODE.amd",
+                *shows("amd", "errors"),
             ),
             Fault(
                 "amd-smi hangs",
                 "n4",
                 ("gpu errors",),
                 "gpu errors: no answer within",
-                "echo hang >$BIN/$NODE.amd",
-                "rm -f $BIN/$NODE.amd",
+                *shows("amd", "hang"),
                 limit=STEP_1,
             ),
         ),
         gpus=4,
         vendor="amd",
         before=_CLASSES,
-        undo="umount /sys/class; rm -rf /dev/shm/class",
+        undo=_NO_CLASSES,
         full=True,
     ),
     CheckJob(
@@ -509,14 +491,14 @@ JOBS = (
                 "n3",
                 ("gpu state",),
                 "GPU 0: Excessive correctable errors",
-                *xpu("DEGRADED"),
+                *shows("xpu", "DEGRADED"),
             ),
-            Fault("xpu-smi hangs", "n4", ("gpu state",), "gpu state: no answer within", *xpu("STUCK")),
+            Fault("xpu-smi hangs", "n4", ("gpu state",), "gpu state: no answer within", *shows("xpu", "STUCK")),
         ),
         gpus=4,
         vendor="intel",
         before=_INTEL,
-        undo="umount /sys/class; rm -rf /dev/shm/class",
+        undo=_NO_CLASSES,
     ),
     CheckJob(
         "xpu-smi",
@@ -528,21 +510,27 @@ JOBS = (
                 "2 fatal errors (fatal_guc)",
                 "mkdir -p /dev/shm/class/drm/renderD129/device/drm/card1/gt/gt0/error_counter; echo 2 >$_/fatal_guc",
             ),
-            Fault("xpu-smi counts uncorrectable errors", "n2", ("gpu errors",), "GPU 2: 2 uncorrectable", *xpu("ECC")),
+            Fault(
+                "xpu-smi counts uncorrectable errors",
+                "n2",
+                ("gpu errors",),
+                "GPU 2: 2 uncorrectable",
+                *shows("xpu", "ECC"),
+            ),
             Fault(
                 "a process of an earlier job holds a GPU (Intel)",
                 "n3",
                 ("gpu processes",),
                 "process 4711 holds 70124 MiB",
-                *xpu("PROCESS"),
+                *shows("xpu", "PROCESS"),
                 limit=CLEARING,
             ),
-            Fault("xpu-smi prints half an answer", "n4", (), "", *xpu("TRUNCATED")),
+            Fault("xpu-smi prints half an answer", "n4", (), "", *shows("xpu", "TRUNCATED")),
         ),
         gpus=4,
         vendor="intel",
         before=_INTEL,
-        undo="umount /sys/class; rm -rf /dev/shm/class",
+        undo=_NO_CLASSES,
         full=True,
     ),
     CheckJob(
@@ -553,8 +541,7 @@ JOBS = (
                 "n4",
                 ("pairs",),
                 "the median of the pairs is",
-                f"{_DEVICE}; tc qdisc add dev $device root tbf rate 20mbit burst 32kbit latency 400ms",
-                f"{_DEVICE}; tc qdisc del dev $device root",
+                *slow_network("20mbit"),
                 limit=STEP_3,
             ),
         ),
@@ -568,8 +555,7 @@ JOBS = (
                 "n2",
                 ("cpu matrix product",),
                 "GFLOP/s on process 0; the median of the job is",
-                "touch $BIN/$NODE.slow",
-                "rm $BIN/$NODE.slow",
+                *shows("slow"),
                 limit=STEP_2,
             ),
             Fault(

@@ -10,6 +10,7 @@ from tests.cluster.requirements import REPOSITORY
 from tests.cluster.roots import SYSTEMS
 from tests.prove import goodput, inside, killed, node_check, ssh_faults, ssh_kills, sweep
 from tests.prove.matrix import PLACE, State
+from tests.prove.rounds import Rounds
 from tests.prove.row import Row
 from tests.prove.rows import GROUPS, ROWS
 
@@ -49,8 +50,9 @@ checkpoint every second step. There is no GPU: PyTorch's GPU messages are quoted
 """
 
 
-def write(state: State) -> int:
+def prove(rounds: Rounds) -> int:
     """Write the page; 1 if rows are missing or failed."""
+    state = rounds.state
     node_check.write(state)
     for name, (path, section) in SECTIONS.items():
         if state.data.get(name):
@@ -73,9 +75,8 @@ def write(state: State) -> int:
         text += ["\n## Rows that failed\n", *wrong]
     good = sum(outcome["ok"] for key, outcome in rows.items() if key in ROWS)
     text.append(f"\n{good} of {len(ROWS)} rows had the expected result.{elsewhere()}")
-    rounds = state.data.get("drivers", {})
-    if rounds:
-        text.append(drivers(rounds))
+    if state.data.get("drivers"):
+        text.append(drivers(state.data["drivers"]))
     if state.data.get("killed"):
         text.append(killed.section(state.data["killed"]))
     PAGE.write_text("\n".join(text) + "\n")

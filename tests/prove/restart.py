@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
-from tests.prove.matrix import State
+from tests.prove.rounds import Rounds
 from tests.prove.row import Row
 from tests.prove.scene import TRAINING, Scene
 from tests.slurm.user import User
@@ -75,13 +75,13 @@ def _times(scene: Scene) -> dict[str, float]:
     return {"start_s": round(start - died, 1), "step_s": round(step - died, 1)}
 
 
-def prove(state: State) -> int:
+def prove(rounds: Rounds) -> int:
     """Both, side by side, with Slurm's default pause; writes the page. Gives 1 unless it is under half."""
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(ours, SITES_WAIT), pool.submit(alone, SITES_WAIT)
         found = {"ours": first.result(), "alone": second.result()}
     found["ratio"] = {"step": round(found["ours"]["step_s"] / found["alone"]["step_s"], 2)}
-    state.keep("restart", "default", found)
+    rounds.state.keep("restart", "default", found)
     print(json.dumps(found, indent=1))
     PAGE.write_text(page(found))
     return 0 if found["ratio"]["step"] < 0.5 else 1

@@ -81,6 +81,16 @@ class Row:
         return replace(self, job=copy.deepcopy(self.job), args=copy.deepcopy(self.args))
 
 
+def unharmed(key: str, fault: str, note: str = "no failure", **more: Any) -> Row:
+    """A row whose run completes with its first attempt."""
+    return Row(key, fault, ("success",), ("NONE",), attempts=1, note=note, **more)
+
+
+def ended(key: str, fault: str, classes: tuple[str, ...], **more: Any) -> Row:
+    """A row whose run fails with its first attempt, and must not be repeated."""
+    return Row(key, fault, classes, ("STOP",), **{"attempts": 1, "state": "FAILED", "loss": None, **more})
+
+
 @dataclass
 class Outcome:
     """What came of a row, as it goes into the state file and the table."""

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tests.cluster.faults import PATIENCE_S
-from tests.prove.row import Row
+from tests.prove.row import Row, unharmed
 from tests.prove.scene import Scene
 
 THREE: dict[str, Any] = {"nodes": 3}
@@ -144,25 +144,14 @@ def two_runs_of_a_bad_node(scene: Scene) -> list[str]:
     return wrong
 
 
+def lost(key: str, fault: str, **more: Any) -> Row:
+    """A row in which a node of three is lost, and the next attempt keeps off it."""
+    return Row(key, fault, LOST, ELSEWHERE, cluster=THREE, after=keeps_off, **more)
+
+
 ROWS = (
-    Row(
-        "node-first",
-        "the first of two nodes loses power",
-        LOST,
-        ELSEWHERE,
-        act=kill_first,
-        cluster=THREE,
-        after=keeps_off,
-    ),
-    Row(
-        "node-other",
-        "the second of two nodes loses power",
-        LOST,
-        ELSEWHERE,
-        act=kill_other,
-        cluster=THREE,
-        after=keeps_off,
-    ),
+    lost("node-first", "the first of two nodes loses power", act=kill_first),
+    lost("node-other", "the second of two nodes loses power", act=kill_other),
     Row(
         "node-batch",
         "the only node, which runs the batch script, loses power",
@@ -173,45 +162,11 @@ ROWS = (
         cluster={"nodes": 2},
         after=keeps_off,
     ),
-    Row(
-        "slurmd",
-        "slurmd of a node is killed and stays dead",
-        LOST,
-        ELSEWHERE,
-        act=kill_slurmd,
-        cluster=THREE,
-        args={"pause": 6},  # the processes live on, and a busy Slurm notices late
-        after=keeps_off,
-    ),
-    Row(
-        "reboot",
-        "the second of two nodes loses power and is back after 10 s",
-        LOST,
-        ELSEWHERE,
-        act=reboot,
-        cluster=THREE,
-        args=LONG,
-        after=keeps_off,
-    ),
-    Row(
-        "set-down",
-        "an administrator sets a node of the running job DOWN",
-        LOST,
-        ELSEWHERE,
-        act=set_down,
-        cluster=THREE,
-        args=LONG,
-        after=keeps_off,
-    ),
-    Row(
-        "prolog",
-        "Slurm's Prolog fails on a node",
-        LOST,
-        ELSEWHERE,
-        before=prolog_fails,
-        cluster=THREE,
-        after=keeps_off,
-    ),
+    # The processes live on, and a busy Slurm notices late.
+    lost("slurmd", "slurmd of a node is killed and stays dead", act=kill_slurmd, args={"pause": 6}),
+    lost("reboot", "the second of two nodes loses power and is back after 10 s", act=reboot, args=LONG),
+    lost("set-down", "an administrator sets a node of the running job DOWN", act=set_down, args=LONG),
+    lost("prolog", "Slurm's Prolog fails on a node", before=prolog_fails),
     Row(
         "no-venv",
         "the virtual environment is missing on the second of two nodes",
@@ -222,32 +177,18 @@ ROWS = (
         after=keeps_off,
         note="the interpreter is checked on every node; without that, srun would use the system's python3 there",
     ),
-    Row(
+    unharmed(
         "cable-20s",
         "the network cable of a node is unplugged for 20 s",
-        ("success",),
-        ("NONE",),
-        attempts=1,
         act=cut_for_20_s,
         cluster={"nodes": 2},
         args=LONG,
         note="no failure: the job continues",
     ),
-    Row(
-        "cable",
-        "the network cable of a node is cut permanently",
-        LOST,
-        ELSEWHERE,
-        act=cut_for_good,
-        cluster=THREE,
-        after=keeps_off,
-    ),
-    Row(
+    lost("cable", "the network cable of a node is cut permanently", act=cut_for_good),
+    unharmed(
         "drained",
         "an administrator drains a node of the running job",
-        ("success",),
-        ("NONE",),
-        attempts=1,
         act=drain,
         cluster={"nodes": 2},
         note="no failure: Slurm lets the job finish",

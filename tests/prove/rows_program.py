@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.prove.row import Row
+from tests.prove.row import Row, ended, unharmed
 from tests.prove.scene import Scene
 
 TORCH: dict[str, Any] = {"launcher": "torchrun"}
 ONE: dict[str, Any] = {"nodes": 1, "processes_per_node": 2}
-ONCE: dict[str, Any] = {"attempts": 1, "state": "FAILED", "loss": None}
 START: dict[str, Any] = {"fault-step": 0, "fault-rank": -1}
 HANG: dict[str, Any] = {"hang": {"after": "12s", "busy_after": "90s"}}
 
@@ -65,7 +64,6 @@ CGROUPS = {
 CRASH = ("segfault_or_abort", "unknown")
 CODE = ("user_code_error",)
 STOP = ("STOP",)
-NOTHING_WRONG: dict[str, Any] = {"attempts": 1}
 
 ROWS = (
     Row(
@@ -113,61 +111,49 @@ ROWS = (
         ),
         note="PyTorch's message, without a GPU; the micro batch is halved, the global batch is unchanged",
     ),
-    Row(
+    ended(
         "exception-one",
         "an exception in rank 1 while rank 0 waits in a collective",
         CODE,
-        STOP,
         rank=1,
         node=1,
         job=TORCH,
         args=torch(fault="raise", **{"fault-rank": 1}),
-        **ONCE,
     ),
-    Row(
+    ended(
         "exception-all",
         "an exception in all ranks",
         CODE,
-        STOP,
         job=TORCH,
         args=torch(fault="raise", **{"fault-rank": -1}),
-        **ONCE,
     ),
-    Row(
+    ended(
         "import",
         "a library that is not installed",
         ("import_error",),
-        STOP,
         args={"fault": "import", **START},
         quick=True,
-        **ONCE,
     ),
-    Row(
+    ended(
         "config",
         "an unknown configuration key",
         ("config_error",),
-        STOP,
         args={"fault": "config", **START},
-        **ONCE,
     ),
-    Row(
+    ended(
         "config-torn",
         "a configuration file that is not valid JSON",
         ("config_error", "data_error"),
-        STOP,
         args={"fault": "config-torn", **START},
         note="Python's error message does not distinguish a configuration from data",
-        **ONCE,
     ),
-    Row(
+    ended(
         "argument",
         "an unknown argument of the training",
         ("config_error",),
-        STOP,
         args={"lerning-rate": 1},
-        **ONCE,
     ),
-    Row("data", "a missing data file", ("data_error",), STOP, args={"fault": "data", **START}, **ONCE),
+    ended("data", "a missing data file", ("data_error",), args={"fault": "data", **START}),
     Row(
         "hang-one",
         "rank 1 hangs while rank 0 waits in a collective",
@@ -186,15 +172,11 @@ ROWS = (
         job={**TORCH, **HANG},
         args=torch(fault="hang", **{"fault-rank": -1, "patience": 600}),
     ),
-    Row(
+    unharmed(
         "slow",
         "rank 1 is slow: each step takes seven times as long",
-        ("success",),
-        ("NONE",),
         job={**TORCH, **HANG},
         args=torch(fault="slow", **{"fault-rank": 1}),
-        note="no failure",
-        **NOTHING_WRONG,
     ),
     Row(
         "port",
@@ -211,15 +193,13 @@ ROWS = (
         ("RETRY",),
         args=torch(fault="never-joins", patience=12, **{"fault-step": 0, "fault-rank": 1}),
     ),
-    Row(
+    ended(
         "swallowed",
         "an exception, but the training's script exits with 0",
         CODE,
-        STOP,
         args={"fault": "swallowed"},
         after=says_so,
         quick=True,
-        **ONCE,
     ),
     Row(
         "early-end",
@@ -232,57 +212,45 @@ ROWS = (
         loss=None,
         note="one retry, because the first attempt made progress; the second did not",
     ),
-    Row("nan", "the loss becomes NaN", ("loss_nan",), STOP, args={"fault": "nan"}, quick=True, **ONCE),
-    Row(
+    ended("nan", "the loss becomes NaN", ("loss_nan",), args={"fault": "nan"}, quick=True),
+    unharmed(
         "warnings",
         "alarming warnings in the log of a successful run",
-        ("success",),
-        ("NONE",),
         args={"fault": "warnings"},
+        note="",
         quick=True,
-        **NOTHING_WRONG,
     ),
-    Row(
+    ended(
         "slurm-words",
         "a program prints `Note: node ... is down` and ends with an exception",
         CODE,
-        STOP,
         args={"fault": "slurm-words", "fault-rank": 1},
         rank=1,
         node=1,
         after=blames_no_node,
         quick=True,
-        **ONCE,
     ),
-    Row(
+    ended(
         "exit-silent",
         "rank 1 exits with code 3 without a message",
         CODE,
-        STOP,
         args={"fault": "exit-3", "fault-rank": 1},
         rank=1,
         node=1,
         after=at_the_right_time,
-        **ONCE,
     ),
-    Row(
+    unharmed(
         "no-newline",
         "the last progress line has no newline",
-        ("success",),
-        ("NONE",),
         args={"fault": "no-newline", "every": 0},
-        note="no failure",
         quick=True,
-        **NOTHING_WRONG,
     ),
-    Row(
+    ended(
         "interface",
         "GLOO_SOCKET_IFNAME names an interface that does not exist",
         ("config_error",),
-        STOP,
         args=torch(fault="interface", **START),
         after=names_the_variable,
-        **ONCE,
     ),
     Row(
         "left-over",

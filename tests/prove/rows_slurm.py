@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tests.cluster.faults import wait_until
-from tests.prove.row import Row
+from tests.prove.row import Row, ended, unharmed
 from tests.prove.rows_program import CGROUPS
 from tests.prove.scene import Scene
 
@@ -219,24 +219,20 @@ ROWS = (
         cluster=CGROUPS,
         note="the steps are warned by SIGTERM; the training saves and exits by itself; proctrack/cgroup, task/cgroup",
     ),
-    Row(
+    ended(
         "scancel",
         "the user cancels the job with scancel",
         ("cancelled_by_user",),
-        ("STOP",),
         act=scancel,
         state="CANCELLED",
         quick=True,
-        **ONCE,
     ),
-    Row(
+    ended(
         "scancel-root",
         "an administrator cancels the job",
         ("cancelled_by_user",),
-        ("STOP",),
         act=scancel_by_root,
         state="CANCELLED",
-        **ONCE,
     ),
     Row(
         "batch-signal",
@@ -263,24 +259,18 @@ ROWS = (
         seconds=240,
         note="no slurmdbd, MinJobAge 2 s",
     ),
-    Row(
+    ended(
         "scancel-step",
         "the user cancels the step with scancel JOB.0",
         ("cancelled_by_user",),
-        ("STOP",),
         act=scancel_step,
         state="FAILED",
-        **ONCE,
     ),
-    Row(
+    unharmed(
         "suspended",
         "an administrator suspends the job, then resumes it",
-        ("success",),
-        ("NONE",),
-        attempts=1,
         act=suspend_and_resume,
         cluster={"nodes": 2},
-        note="no failure",
     ),
     Row(
         "requeue-root",
@@ -293,24 +283,18 @@ ROWS = (
         seconds=200,
         note="no verdict is needed: Slurm itself requeues the job, with the same id",
     ),
-    Row(
+    unharmed(
         "held",
         "the job is held, then released",
-        ("success",),
-        ("NONE",),
-        attempts=1,
         job={"sbatch": {"hold": True}},
         act=hold_and_release,
         at=0,
         after=was_held,
         note="STUCK while it is held",
     ),
-    Row(
+    unharmed(
         "controller",
         "slurmctld is killed and down for 40 s",
-        ("success",),
-        ("NONE",),
-        attempts=1,
         act=controller_away,
         args={"pause": 1.5},
         cluster={"nodes": 2},
@@ -327,16 +311,12 @@ ROWS = (
         node=1,
         cluster={"nodes": 2},
     ),
-    Row(
+    unharmed(
         "controller-restart",
         "slurmctld is restarted",
-        ("success",),
-        ("NONE",),
-        attempts=1,
         act=controller_restarts,
         args={"pause": 1},
         cluster={"nodes": 2},
-        note="no failure",
     ),
     Row(
         "controller-submit",
@@ -353,22 +333,18 @@ ROWS = (
         note="nothing was submitted; the reason names the cause",
         **ONCE,
     ),
-    Row(
+    unharmed(
         "controller-submit-wait",
         "slurmctld is down for 45 s at submission with --wait",
-        ("success",),
-        ("NONE",),
-        attempts=1,
         before=controller_gone_for_a_while,
         options=("--wait",),
         cluster={"nodes": 2},
         note="no failure; `submit --wait` submits once the controller answers",
     ),
-    Row(
+    ended(
         "controller-cancel",
         "the user cancels the run while slurmctld is down",
         ("cancelled_by_user",),
-        ("STOP",),
         act=cancel_without_controller,
         after=was_remembered,
         args={"pause": 8},
@@ -376,19 +352,14 @@ ROWS = (
         state="CANCELLED",
         cluster={"nodes": 2},
         note="the next driver cancels the job",
-        **ONCE,
     ),
-    Row(
+    unharmed(
         "partition-down",
         "the partition is down while the job is pending, then up",
-        ("success",),
-        ("NONE",),
-        attempts=1,
         before=partition_down,
         act=partition_up,
         at=0,
         cluster={"nodes": 2},
-        note="no failure",
     ),
     Row(
         "limit-shortened",

@@ -10,7 +10,7 @@ from typing import Any
 from tests.cluster.covers import outermost
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.image import build_sif
-from tests.prove.row import Row
+from tests.prove.row import Row, ended
 from tests.prove.scene import Scene
 
 SMALL: dict[str, Any] = {"nodes": 2, "small_mb": 8}
@@ -109,15 +109,13 @@ ROWS = (
         after=resumed_from_the_one_before,
         quick=True,
     ),
-    Row(
+    ended(
         "full-checkpoints",
         "the disk is full when a checkpoint is saved",
         FULL,
-        ("STOP",),
         before=small_job,
         args={"fault": "full"},
         cluster=SMALL,
-        **ONCE,
     ),
     Row(
         "full-logs",
@@ -131,14 +129,12 @@ ROWS = (
         note="the verdict cannot be stored there; `why` and `watch` report this",
         **ONCE,
     ),
-    Row(
+    ended(
         "quota",
         "the quota is exceeded when a checkpoint is saved",
         FULL,
-        ("STOP",),
         args={"fault": "quota"},
         note="the training raises the error itself",
-        **ONCE,
     ),
     Row(
         "read-only",
@@ -153,11 +149,10 @@ ROWS = (
         loss=None,
         note="retried because the error may be temporary; stopped after two attempts without progress",
     ),
-    Row(
+    ended(
         "image",
         "the image is deleted while the job is pending",
         ("container_error",),
-        ("STOP",),
         before=build_image,
         act=remove_image,
         at=0,
@@ -165,15 +160,12 @@ ROWS = (
         cluster={"nodes": 1, "system": "sid"},
         note="a real Apptainer",
         seconds=240,
-        **ONCE,
     ),
-    Row(
+    ended(
         "module",
         "a module of the job file does not exist",
         ("module_not_found",),
-        ("STOP",),
         before=gone_module,
         note="a stand-in for Lmod, with its messages",
-        **ONCE,
     ),
 )

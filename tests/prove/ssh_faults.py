@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tests.cluster import Cluster
 from tests.cluster.ssh import connect_nodes
-from tests.prove.matrix import State
+from tests.prove.node_check_faults import bind, shows
 from tests.prove.node_check_tools import PYTHON, SMI
+from tests.prove.rounds import Rounds
 from tests.ssh.ssh_user import SshUser
 
 GROUP = "ssh-faults"
@@ -51,12 +51,6 @@ def drop(node: str, port: int) -> tuple[str, str]:
     return f"ip rule add {words}", f"ip rule del {words}"
 
 
-def mount(text: str, path: str) -> tuple[str, str]:
-    """Put what a command prints in place of a file."""
-    copy = "/dev/shm/hpcl-" + path.rpartition("/")[2]
-    return f"{text} >{copy}; mount --bind {copy} {path}", f"umount {path}; rm -f {copy}"
-
-
 def at(node: str, commands: tuple[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """A fault of one host."""
     return {node: commands[0]}, {node: commands[1]}
@@ -89,13 +83,13 @@ FAULTS: dict[str, Fault] = {
         says=f"found no free port between {PORT} and {PORT} on n1",
     ),
     "another PyTorch": Fault(
-        *at("n2", mount("printf 'Name: torch\\nVersion: 2.5.1\\n'", "$HOME/site/torch-2.6.0.dist-info/METADATA")),
+        *at("n2", bind("$HOME/site/torch-2.6.0.dist-info/METADATA", "printf 'Name: torch\\nVersion: 2.5.1\\n'")),
         node="n2",
         check="software",
         says="torch is 2.5.1 here and 2.6.0 on the other nodes",
     ),
     "other code": Fault(
-        *at("n2", mount("echo '# new'", "$HOME/helper.py")),
+        *at("n2", bind("$HOME/helper.py", "echo '# new'")),
         node="n2",
         check="code",
         says="the code differs from that of the other nodes: helper.py",
@@ -120,14 +114,14 @@ FAULTS: dict[str, Fault] = {
         says="/saved is not the folder of the first node",
     ),
     "the name of the first host resolves to loopback": Fault(
-        *at("n3", mount(_LOOPBACK, "/etc/hosts")),
+        *at("n3", bind("/etc/hosts", _LOOPBACK)),
         node="n3",
         check="host name",
         says="n1 resolves to this node itself",
         follows=("rendezvous port",),
     ),
     "its own name resolves to loopback": Fault(
-        *at("n2", mount(_LOOPBACK.replace("n1", "n2"), "/etc/hosts")),
+        *at("n2", bind("/etc/hosts", _LOOPBACK.replace("n1", "n2"))),
         node="n2",
         check="own name",
         says="its own name n2 resolves to 127.0.1.1",
@@ -141,27 +135,27 @@ FAULTS: dict[str, Fault] = {
         job={"script": None, "command": "pdsh -w n1,n2 true", "env": {"PDSH_RCMD_TYPE": "rsh"}},
     ),
     "the clock is an hour off": Fault(
-        *at("n3", ("touch $BIN/$NODE.clock", "rm $BIN/$NODE.clock")),
+        *at("n3", shows("clock")),
         node="n3",
         check="clock",
         says="the clock is 3600 s ahead",
     ),
     "a GPU is missing": Fault(
-        *at("n2", ("echo 'fault=MISSING' >$BIN/$NODE.smi", "rm $BIN/$NODE.smi")),
+        *at("n2", shows("smi", "MISSING")),
         node="n2",
         check="gpus",
         says="3 of 4 GPUs",
         gpus=4,
     ),
     "another GPU driver": Fault(
-        *at("n2", ("echo 'fault=DRIVER' >$BIN/$NODE.smi", "rm $BIN/$NODE.smi")),
+        *at("n2", shows("smi", "DRIVER")),
         node="",
         check="gpu driver",
         says="n2: the GPU driver is 535.104.05, and 550.90.07 on the other nodes",
         gpus=4,
     ),
     "another process holds a GPU": Fault(
-        *at("n3", ("echo 'fault=PROCESS' >$BIN/$NODE.smi", "rm $BIN/$NODE.smi")),
+        *at("n3", shows("smi", "PROCESS")),
         node="n3",
         check="gpu processes",
         says="process 4711 holds 70123 MiB of a GPU",
@@ -234,26 +228,16 @@ def job(user: SshUser, fault: Fault) -> str:
     return user.job(json.dumps(wanted, indent=1))
 
 
-def prove(state: State, names: list[str], *, again: bool = False) -> int:
-    """The rows with these names, or those that are not done yet; 1 if one went wrong."""
-    known = {} if again else state.data.get(GROUP, {})
-    left = [name for name in FAULTS if name in (names or FAULTS) and (names or not known.get(name, {}).get("ok"))]
-    good = 0
+def prove(rounds: Rounds) -> int:
+    """The rows that are left, one after another; 1 if one went wrong."""
     with Cluster.start(nodes=3, gpus_per_node=0, accounting=False) as cluster:
         connect_nodes(cluster)
-        for name in left:
-            began = time.monotonic()
-            try:
-                wrong, said = play(cluster, FAULTS[name])
-            except Exception as error:  # a row that breaks is one that failed
-                wrong, said = [f"{type(error).__name__}: {error}"], ""
-            good += not wrong
-            state.keep(GROUP, name, {"ok": not wrong, "wrong": wrong, "said": said})
-            print(
-                f"{'ok  ' if not wrong else 'FAIL'} {name} {time.monotonic() - began:.0f} s: {said}", *wrong, flush=True
-            )
-    print(f"{good} of {len(left)} faults named")
-    return 0 if good == len(left) else 1
+
+        def one(name: str) -> dict[str, Any]:
+            wrong, said = play(cluster, FAULTS[name])
+            return {"wrong": wrong, "said": said}
+
+        return replace(rounds, workers=1).run_alone(GROUP, rounds.left(GROUP, FAULTS), one)
 
 
 def section(rows: Mapping[str, Any]) -> str:
@@ -262,6 +246,6 @@ def section(rows: Mapping[str, Any]) -> str:
     for name, fault in FAULTS.items():
         row = rows.get(name, {"ok": False, "said": "not run"})
         where = {"log": "by the script", "": "without blame"}.get(fault.node, fault.node)
-        text = re.sub(r"…[^\s:;]*", "PATH", str(row["said"]))[:120].replace("|", "\\|")
+        text = re.sub(r"…[^\s:;]*", "PATH", str(row.get("said", "")))[:120].replace("|", "\\|")
         lines.append(f"| {name} | {where if row['ok'] else '**failed**'} | {text} |")
     return "\n".join(lines)

@@ -11,8 +11,6 @@ import random
 import re
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,10 @@ from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.ssh import connect_nodes, start_sshd
 from tests.cluster.syscalls import descendants
-from tests.prove.matrix import State
+from tests.prove.rounds import Play, Rounds, processes
 from tests.ssh.ssh_user import SshUser
 
 GROUP = "ssh-kills"
-ROUNDS = 100
 LEFT_S = 15.0
 """In this time every process of a run that is over is gone."""
 HOSTS = {"n1": 2, "n2": 2, "n3": 1}
@@ -99,15 +96,12 @@ def _kill(user: SshUser, client: subprocess.Popen[str], kind: str, node: str) ->
 
 def _left(user: SshUser, client: subprocess.Popen[str]) -> list[str]:
     """The processes of the run on all hosts, and of the client if it is dead."""
-    living, found = {client.pid, *descendants(client.pid)}, []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            told = command + (entry / "environ").read_bytes().decode(errors="replace")
-            of_client = int(entry.name) in living or ("attached_run" in command and client.poll() is None)
-            if command and f"{user.home}/" in told and not of_client:
-                found.append(command[:300])
-    return found
+    living = {client.pid, *descendants(client.pid)}
+    return [
+        one.command[:300]
+        for one in processes(f"{user.home}/")
+        if one.command and one.number not in living and not ("attached_run" in one.command and client.poll() is None)
+    ]
 
 
 def _wrong(user: SshUser, status: dict[str, Any], words: str, marker: Path) -> list[str]:
@@ -127,56 +121,41 @@ class Worker:
     def __init__(self) -> None:
         self.cluster: Cluster | None = None
 
-    def round(self, number: int) -> dict[str, Any]:
-        """Play one round, whatever happens in it."""
-        kind = list(KINDS)[number % len(KINDS)]
-        node = random.Random(number).choice(KINDS[kind][0] or ("n1",))
-        try:
-            if self.cluster is None:
-                self.cluster = Cluster.start(nodes=3, gpus_per_node=0, accounting=False)
-                connect_nodes(self.cluster)
-            user = SshUser(self.cluster, self.cluster.user_folder(f"kill{number}-"))
-            user.profile(f"hosts: {json.dumps(HOSTS)}")
-            wrong, seconds = play(user, number, kind, node)
-            if kind == "network":
-                self.cluster.mend(node)
-            elif "host" in kind:
-                self.cluster.revive_node(node)
-                start_sshd(self.cluster, node)
-        except Exception as error:  # a round that breaks is one that failed
-            wrong, seconds = [f"{type(error).__name__}: {error}"], None
-        if wrong:
-            self.stop()
-        return {"ok": not wrong, "wrong": wrong, "kind": kind, "node": node, "seconds": seconds}
+    def __enter__(self) -> Play:
+        return self.round
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the cluster."""
         if self.cluster is not None:
             self.cluster.stop()
             self.cluster = None
 
-
-def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again: bool = False) -> int:
-    """The rounds with these numbers, or those that are not done yet; 1 if one went wrong."""
-    done = {} if again else state.data.get(GROUP, {})
-    left = [int(number) for number in numbers or range(rounds) if numbers or not done.get(str(number), {}).get("ok")]
-
-    def some(mine: list[int]) -> int:
-        worker, good = Worker(), 0
+    def round(self, key: str) -> dict[str, Any]:
+        """Play one round; after one that went wrong, the next has a new cluster."""
+        kind = list(KINDS)[int(key) % len(KINDS)]
+        node = random.Random(int(key)).choice(KINDS[kind][0] or ("n1",))
+        wrong = ["it broke"]
         try:
-            for number in mine:
-                facts = worker.round(number)
-                state.keep(GROUP, str(number), facts)
-                good += facts["ok"]
-                print(f"round {number}: {json.dumps(facts)}", flush=True)
+            if self.cluster is None:
+                self.cluster = Cluster.start(nodes=3, gpus_per_node=0, accounting=False)
+                connect_nodes(self.cluster)
+            user = SshUser(self.cluster, self.cluster.user_folder(f"kill{key}-"))
+            user.profile(f"hosts: {json.dumps(HOSTS)}")
+            wrong, seconds = play(user, int(key), kind, node)
+            if kind == "network":
+                self.cluster.mend(node)
+            elif "host" in kind:
+                self.cluster.revive_node(node)
+                start_sshd(self.cluster, node)
         finally:
-            worker.stop()
-        return good
+            if wrong:
+                self.__exit__()
+        return {"wrong": wrong, "kind": kind, "node": node, "seconds": seconds}
 
-    with ThreadPoolExecutor(workers) as pool:
-        good = sum(pool.map(some, [left[first::workers] for first in range(workers)]))
-    print(f"{good} of {len(left)} rounds as they should be")
-    return 0 if good == len(left) else 1
+
+def prove(rounds: Rounds) -> int:
+    """The rounds that are left; 1 if one went wrong."""
+    return rounds.run(GROUP, rounds.numbers(GROUP, 100), Worker)
 
 
 def section(rounds: dict[str, Any]) -> str:
@@ -184,8 +163,8 @@ def section(rounds: dict[str, Any]) -> str:
     good = sum(one["ok"] for one in rounds.values())
     lines = ["| killed | rounds | as expected | longest until nothing was left | then |", "|---|---|---|---|---|"]
     for kind, (_, (state, words)) in KINDS.items():
-        mine = [one for one in rounds.values() if one["kind"] == kind]
-        longest = max((one["seconds"] for one in mine if one["seconds"] is not None), default=0.0)
+        mine = [one for one in rounds.values() if one.get("kind") == kind]
+        longest = max((seconds for one in mine if (seconds := one.get("seconds")) is not None), default=0.0)
         then = f"{state}: `{words.format(node='HOST')}`" if words else state
         lines.append(f"| {kind} | {len(mine)} | {sum(one['ok'] for one in mine)} | {longest:.1f} s | {then} |")
     text = "\n".join(line.replace(".* ", "").replace("|n1 did not answer", "") for line in lines)

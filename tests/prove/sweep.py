@@ -8,15 +8,13 @@ at the sweep: what the fault left undone is done by the points that end, or else
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +23,11 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.matrix import State, keep_remains
+from tests.prove.matrix import keep_remains
+from tests.prove.rounds import Play, Rounds, processes, thaw
 from tests.slurm.user import User
 
-POINTS, ARRAY, ROUNDS = 12, 4, 50
+POINTS, ARRAY = 12, 4
 CLUSTER: dict[str, Any] = {
     "nodes": 2,
     "gpus_per_node": 0,
@@ -101,7 +100,7 @@ def refuse_half_way(one: Round) -> None:
     one.submit(**{STOP_AFTER: f"array job#{one.dice.randint(1, 2)}"})
     _until_frozen(one)
     limit(one.user.cluster, one.dice.randint(2, ARRAY))
-    _thaw(one.user)
+    thaw(str(one.user.home))
 
 
 def kill_login_node(one: Round) -> None:
@@ -125,7 +124,7 @@ def two_drivers(one: Round) -> None:
     _until_frozen(one)
     one.clients += [one.user.popen("status", "@last") for _ in range(2)]
     time.sleep(one.dice.uniform(0, 30))
-    _thaw(one.user)
+    thaw(str(one.user.home))
 
 
 FAULTS: dict[str, Callable[[Round], None]] = {
@@ -181,58 +180,35 @@ def _until_quiet(user: User) -> bool:
 
 
 def _until_frozen(one: Round) -> None:
-    wait_until(lambda: bool(_frozen(one.user)) or one.clients[0].poll() is not None, every=0.05)
+    wait_until(
+        lambda: any(process.frozen for process in processes(str(one.user.home))) or one.clients[0].poll() is not None,
+        every=0.05,
+    )
 
 
-def _thaw(user: User) -> None:
-    for process in _frozen(user):
-        os.kill(process, signal.SIGCONT)
+@contextmanager
+def lane() -> Iterator[Play]:
+    """A cluster for rounds one after another."""
+    with Cluster.start(**CLUSTER) as cluster:
+        yield partial(_one, cluster)
 
 
-def _frozen(user: User) -> list[int]:
-    """The user's frozen processes, by a path in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and (entry / "stat").read_text().rpartition(")")[2].split()[0] == "T":
-                found += [int(entry.name)] if str(user.home).encode() in (entry / "environ").read_bytes() else []
-    return found
-
-
-def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again: bool = False) -> int:
-    """The rounds with these numbers, or those that are not done yet; 1 if one went wrong."""
-    done = {} if again else state.data.get("sweep", {})
-    left = [int(number) for number in numbers or range(rounds) if numbers or not done.get(str(number), {}).get("ok")]
-
-    def lane(mine: list[int]) -> int:
-        good = 0
-        with Cluster.start(**CLUSTER) as cluster:
-            for number in mine:
-                good += _one(state, cluster, number)
-        return good
-
-    lanes = [left[at::workers] for at in range(workers) if left[at::workers]]
-    with ThreadPoolExecutor(workers) as pool:
-        good = sum(pool.map(lane, lanes))
-    print(f"{good} of {len(left)} rounds as they should be")
-    return 0 if good == len(left) else 1
-
-
-def _one(state: State, cluster: Cluster, number: int) -> bool:
-    user, wrong, facts = User(cluster, cluster.user_folder(f"sweep{number}-")), ["it broke"], dict[str, Any]()
+def _one(cluster: Cluster, key: str) -> dict[str, Any]:
+    user, wrong = User(cluster, cluster.user_folder(f"sweep{key}-")), ["it broke"]
     try:
         limit(cluster, -1)
-        wrong, facts = play(user, number)
-    except Exception as error:  # a round that breaks is one that failed
-        wrong = [f"{type(error).__name__}: {error}"]
-    if wrong:
-        keep_remains(user, f"sweep-{number}")
-    kind = KINDS[number % len(KINDS)]
-    state.keep("sweep", str(number), {"ok": not wrong, "wrong": wrong, "kind": kind, **facts})
-    print(f"round {number}, {kind}: {wrong or 'ok'} {facts}", flush=True)
-    _thaw(user)
-    cluster.restore()
-    return not wrong
+        wrong, facts = play(user, int(key))
+    finally:
+        if wrong:
+            keep_remains(user, f"sweep-{key}")
+        thaw(str(user.home))
+        cluster.restore()
+    return {"wrong": wrong, "kind": KINDS[int(key) % len(KINDS)], **facts}
+
+
+def prove(rounds: Rounds) -> int:
+    """The rounds that are left; 1 if one went wrong."""
+    return rounds.run("sweep", rounds.numbers("sweep", 50), lane)
 
 
 def section(rounds: dict[str, Any]) -> str:
@@ -242,7 +218,7 @@ def section(rounds: dict[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     for kind in KINDS:
-        mine = [one for one in rounds.values() if one["kind"] == kind]
+        mine = [one for one in rounds.values() if one.get("kind") == kind]
         good = sum(one["ok"] for one in mine)
         alone = sum(one["ok"] and one["unattended"] == POINTS for one in mine)
         lines.append(f"| {kind} | {len(mine)} | {good} | {alone} |")
