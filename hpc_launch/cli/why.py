@@ -69,8 +69,7 @@ def why_command(
     if as_json:
         echo_json({**diagnosis_json(diagnosis, verdict, report), **times})
     else:
-        files = {"": str(found.attempt.path)} if found is not None else {}
-        lines = diagnosis_lines(diagnosis, verdict, files, report, colour=wants_colour(sys.stdout))
+        lines = diagnosis_lines(diagnosis, verdict, report, colour=wants_colour(sys.stdout))
         write_lines(lines + (why_lines(found.account, found.interval) if found is not None else []))
     active = report is not None and report.state is not None and report.state != "STUCK"
     return 0 if active or diagnosis.failure_class == "success" else FAILED
@@ -232,14 +231,17 @@ class _OutputComplete:
     """Whether an attempt will write no more output. Until there is output, prints state changes on stderr."""
 
     def __init__(self, tracker: RunTracker, run: RunFolder, printer: Printer) -> None:
+        from hpc_launch.runs.status.wait_for_end import Confirmation
+
         self.status: RunStatus | None = None
+        self._confirmation = Confirmation()
         self.run_is_over = False
         self._tracker = tracker
         self._run = run
         self._printer = printer
         self._attempt = 1
         self._alone = False
-        self._looked = self._doubted = 0.0
+        self._looked = 0.0
         self._said = ""
 
     def look_at(self, attempt: int, *, alone: bool) -> None:
@@ -247,31 +249,18 @@ class _OutputComplete:
         self._attempt, self._alone = attempt, alone
 
     def __call__(self) -> bool:
+        from hpc_launch.runs.status.wait_for_end import over
+
         now = time.monotonic()
         if now - self._looked >= POLL_S:
             self._looked = now
             self.status = self._tracker.poll(background=True)[self._run.name]
             self._say(self.status)
-            self.run_is_over = self._is_over(self.status, now)
+            self.run_is_over = over(self.status, self._tracker, self._run, self._confirmation)
         if self.status is None or self.run_is_over:
             return self.run_is_over
         later = any(attempt.number > self._attempt for attempt in self.status.attempts)
         return later or (self._alone and self._has_ended(self.status))
-
-    def _is_over(self, status: RunStatus, now: float) -> bool:
-        """Whether the run has ended for good. A requeue may follow a lost node and accounting may lag, so those
-        states must persist for a while."""
-        from hpc_launch.runs.records.attempt_files import MAY_COME_BACK
-        from hpc_launch.runs.status.wait_for_end import CONFIRM_S, GONE_S
-
-        unknown = status.state == "UNKNOWN" and status.source == "none" and status.age_s is not None
-        if not status.final and not unknown and not status.folder_missing:
-            self._doubted = 0.0
-            return False
-        if status.final and status.attempts[-1].state not in MAY_COME_BACK:
-            return True
-        self._doubted = self._doubted or now
-        return now - self._doubted >= (GONE_S if unknown else CONFIRM_S)
 
     def _has_ended(self, status: RunStatus) -> bool:
         from hpc_launch.schedulers.scheduler import ENDED_STATES

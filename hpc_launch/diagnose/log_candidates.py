@@ -176,7 +176,7 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
                 continue
             if in_rank_log and is_denied(rules.class_of(rule), evidence.end):
                 continue
-            candidate = _of_hit(hit, rule, rules, evidence)
+            candidate = of_hit(hit, rule, rules, evidence)
             if evidence.of_a_run:
                 proof = by_slurm and not in_rank_log and hit.rule not in rules.untrusted
                 candidate = _attributed(candidate, by_slurm=proof, in_rank_log=in_rank_log)
@@ -241,7 +241,8 @@ def _attributed(candidate: Candidate, *, by_slurm: bool, in_rank_log: bool) -> C
     return msgspec.structs.replace(candidate, blames=blames, by_slurm=by_slurm)
 
 
-def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> Candidate:
+def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> Candidate:
+    """The candidate that a hit stands for, by its rule or by the code that raised the exception."""
     quotes = [Quote(hit.file, hit.line, hit.text)]
     if hit.frame:
         quotes.insert(0, Quote(hit.file, hit.frame_line, hit.frame))

@@ -1,12 +1,211 @@
-"""Collect the rule hits of a log: a bounded number per rule, with place, time and source line."""
+"""Collect the rule hits of a log: a bounded number per rule, with place, time and the code that raised an exception.
+
+Python tracebacks of many ranks are followed. The type of an exception and the code that raised it tell its class: the
+same KeyError is an invalid configuration in a reader of options, and unusable data in a data set.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 
 from hpc_launch.diagnose.evidence import Hit
 from hpc_launch.diagnose.log_line import FAINT, LogLine, line_time, year_of
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.diagnose.torchrun_failures import WorkerBlocks
-from hpc_launch.diagnose.tracebacks import Tracebacks
+
+_PLACE = re.compile(r'File "([^"]{1,400})", line \d+(?:, in (\S+))?')
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib\d*/python\d|^<frozen")
+_DEEPEST = 6
+"""How many frames, from the innermost outwards, are looked at."""
+
+_LIBRARIES = (
+    ("import_error", re.compile(r"^<frozen importlib|/importlib/__init__\.py$|/ctypes/__init__\.py$")),
+    (
+        "config_error",
+        re.compile(
+            r"/(?:argparse|configparser|optparse|getopt)\.py$"
+            r"|/(?:omegaconf|hydra|yaml|ruamel|tomllib|tomli|toml|jsonargparse|absl/flags|click|typer|fire|tyro|yacs|pydantic"
+            r"|simple_parsing|jsonschema|ml_collections|draccus)/"
+            r"|/transformers/(?:hf_argparser|training_args\w*|integrations/deepspeed)\.py$"
+            r"|/deepspeed/(?:runtime/(?:\w+/)?config\w*\.py$|launcher/)|/megatron/(?:\w+/)*(?:arguments|yaml_arguments)\.py$"
+            r"|/accelerate/(?:commands/|utils/dataclasses\.py$)|/torch/distributed/(?:run|launch)\.py$"
+        ),
+    ),
+    (
+        "checkpoint_error",
+        re.compile(
+            r"/torch/(?:serialization\.py$|distributed/checkpoint/)|/safetensors/|/orbax/|/flax/training/checkpoints\.py$"
+            r"|/deepspeed/(?:checkpoint/|runtime/(?:checkpoint_engine/|state_dict_factory))"
+            r"|/megatron/(?:\w+/)*(?:checkpointing\.py$|dist_checkpointing/)"
+        ),
+    ),
+    (
+        "network_download_error",
+        re.compile(
+            r"/(?:urllib/request|http/client|ssl)\.py$"
+            r"|/(?:requests|urllib3|httpx|httpcore|aiohttp|huggingface_hub|botocore|gdown)/"
+        ),
+    ),
+    (
+        "data_error",
+        re.compile(
+            r"/(?:datasets|webdataset|torchvision/datasets|torchaudio/datasets|tensorflow_datasets|PIL|h5py|pandas/io|pyarrow"
+            r"|netCDF4|nibabel|pydicom|decord|zarr|lmdb|streaming/base)/|/(?:tarfile|zipfile|gzip|csv)\.py$"
+            r"|/megatron/(?:\w+/)*(?:data|datasets)/"
+        ),
+    ),
+)
+_OWN = (
+    (
+        "config_error",
+        re.compile(
+            r"(?:^|[/_])(?:configs?|configuration|arguments|args|options|opts|hparams|settings)\w*(?:\.py|/[^/]*)$"
+        ),
+    ),
+    ("checkpoint_error", re.compile(r"(?:^|[/_])(?:checkpoint\w*|ckpt\w*)\.py$")),
+    (
+        "data_error",
+        re.compile(r"(?:^|/)\w*(?:data_?sets?|data_?loaders?|data_?modules?)\w*(?:\.py|/[^/]*)$|/data\.py$"),
+    ),
+)
+_FUNCTIONS = (
+    (
+        "config_error",
+        re.compile(r"^_?(?:parse_args|get_args|(?:load|read|parse|get)_(?:config|cfg|options|hparams)\w*)$"),
+    ),
+    (
+        "checkpoint_error",
+        re.compile(r"^_?(?:load|resume|restore)_(?:from_)?(?:checkpoint|ckpt|state_dict|weights|lora)\w*$"),
+    ),
+    ("data_error", re.compile(r"^(?:__getitem__|collate_fn|\w*_collate)$")),
+)
+
+_MISSING = frozenset({"FileNotFoundError", "IsADirectoryError", "NotADirectoryError"})
+_UNREADABLE = frozenset({"JSONDecodeError", "UnicodeDecodeError", "EOFError", "UnpicklingError", "BadZipFile", "error"})
+_TYPES = {
+    "import_error": frozenset({"OSError", "RuntimeError"}),
+    "config_error": frozenset({"KeyError", "ValueError", "AssertionError", "TypeError"}) | _MISSING | _UNREADABLE,
+    "checkpoint_error": frozenset({"KeyError", "ValueError", "AssertionError", "RuntimeError"})
+    | _MISSING
+    | _UNREADABLE,
+    "network_download_error": frozenset({"OSError", "ConnectionError", "TimeoutError", "timeout", "gaierror"}),
+    "data_error": frozenset({"KeyError", "OSError"}) | _MISSING | _UNREADABLE,
+}
+"""Exceptions that mean, in code of that kind, that what it reads is wrong; others are mistakes in the program."""
+
+_MEANT = re.compile(r"(?:\w+\.)*(\w+)")
+
+
+def owner(frames: Sequence[str], exception: str) -> str:
+    """The failure class of an exception that this code raised; empty where type and frames do not show one.
+
+    Args:
+        frames: The lines `File "…", line N, in f` of the traceback, the innermost last.
+        exception: The line that ends the traceback.
+    """
+    named = _MEANT.match(exception)
+    if named is None:
+        return ""
+    for text in reversed(frames[-_DEEPEST:]):
+        match = _PLACE.search(text)
+        if match is None:
+            continue
+        path, function = match[1], match[2] or ""
+        own = _INSTALLED.search(path) is None
+        kind = _kind(path, function, own=own)
+        if kind:
+            return kind if named[1] in _TYPES[kind] else ""
+        if own:
+            return ""  # the program's own code raised it, or called what raised it
+    return ""
+
+
+def _kind(path: str, function: str, *, own: bool) -> str:
+    for kind, pattern in _OWN if own else _LIBRARIES:
+        if pattern.search(path):
+            return kind
+    return next((kind for kind, pattern in _FUNCTIONS if pattern.match(function)), "") if own else ""
+
+
+_FRAME = re.compile(r'^\s*File "[^"]{1,400}", line \d+')
+_EXCEPTION = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?:: .*)?$|[A-Z]\w+: .*$")
+_INSIDE = (" ", "\t", "File ", "~", "^", "...", "[Previous line repeated", "|", "+")
+IGNORED = "Exception ignored in"
+"""Python prints this before the traceback of an exception that it cannot raise, as in a destructor."""
+_LONGEST = 400
+"""Lines after which an unfinished traceback is dropped."""
+_FRAMES = 8
+"""How many of the innermost frames are kept."""
+_NEAR = 12
+"""Lines between the last frame and its exception, at most."""
+
+
+class Tracebacks:
+    """Tracks the open traceback of each rank."""
+
+    def __init__(self) -> None:
+        self._open: dict[int | None, int] = {}
+        self._frames: dict[int | None, tuple[str, int]] = {}
+        self._ignored: dict[int | None, int] = {}
+        self._opened = 0
+        self._frame_line = -1
+        self._stack: dict[int | None, list[str]] = {}
+
+    def busy(self, number: int) -> bool:
+        """Whether this line may belong to an open traceback."""
+        return (bool(self._open) and number <= self._opened + _LONGEST) or self._frame_line == number - 1
+
+    def takes(self, line: LogLine, number: int) -> bool:
+        """Whether the line is the header, a frame or a source line of a traceback, which rules must ignore."""
+        if IGNORED in line.body:
+            self._ignored[line.rank] = number
+        if "Traceback (most recent" in line.body:
+            self._ignored[line.rank] = number if self._ignored.get(line.rank, -2) == number - 1 else -2
+            self._open[line.rank] = number
+            self._opened = number
+            self._stack[line.rank] = []
+            return True
+        if _FRAME.match(line.body):
+            self._frames[line.rank] = (line.body.strip()[:400], number)
+            self._frame_line = number
+            stack = self._stack.setdefault(line.rank, [])
+            stack.append(line.body.strip()[:400])
+            del stack[:-_FRAMES]
+            return True
+        return self._frame_line == number - 1 and line.body.startswith("  ")
+
+    def ends(self, line: LogLine, number: int, *, known: bool) -> bool:
+        """Whether the line is the exception that ends a traceback. `known`: a rule matches it."""
+        begun = self._open.get(line.rank)
+        if begun is None or line.body.startswith(_INSIDE):
+            return False
+        if not known and not _EXCEPTION.match(line.body):
+            if number - begun > _LONGEST:
+                del self._open[line.rank]
+            return False  # torn: lines of several ranks may be interleaved
+        del self._open[line.rank]
+        return True
+
+    def ignored(self, line: LogLine) -> bool:
+        """Whether Python reported the exception of the last traceback and went on."""
+        return self._ignored.get(line.rank, -2) >= 0
+
+    def frame(self, rank: int | None, number: int) -> tuple[str, int]:
+        """The nearest frame before a line, with its line number; empty if there is none."""
+        text, at = self._frames.get(rank, ("", 0))
+        return (text, at) if 0 <= number - at <= _NEAR else ("", 0)
+
+    def owner(self, rank: int | None, number: int, exception: str) -> str:
+        """The failure class that the frames of the exception show; empty if they show none."""
+        _, at = self._frames.get(rank, ("", 0))
+        return owner(self._stack.get(rank, ()), exception) if 0 <= number - at <= _NEAR else ""
+
+    @property
+    def unfinished(self) -> list[tuple[int | None, int]]:
+        """The tracebacks that have not ended: rank and line."""
+        return list(self._open.items())
+
 
 _FIRST_HITS = 30
 """How many hits of one rule are kept from the beginning of a log, and from its end."""

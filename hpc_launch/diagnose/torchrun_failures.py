@@ -6,10 +6,11 @@ import math
 import re
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.diagnose.diagnosis import Candidate, Quote
-from hpc_launch.diagnose.evidence import Evidence, WorkerFailure
-from hpc_launch.diagnose.log_candidates import is_denied
+from hpc_launch.diagnose.evidence import Evidence, Hit, WorkerFailure
+from hpc_launch.diagnose.log_candidates import is_denied, of_hit
 from hpc_launch.diagnose.log_line import line_time
 from hpc_launch.diagnose.rulebook import Rulebook
 
@@ -115,30 +116,16 @@ def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
         if not worker.message:
             found += _of_silent(worker)
             continue
-        matches = rules.matches(worker.message.splitlines()[0][:4000])
+        text = worker.message.splitlines()[0]
+        matches = rules.matches(text[:4000])
         special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in matches)
         for rule, match in matches:
             denied = evidence.of_a_run and is_denied(rules.class_of(rule), evidence.end)
             if denied or rule.role == "context" or (rule.order == 40 and special):
                 continue
-            groups = match.groupdict()
-            found.append(
-                Candidate(
-                    failure_class=rules.class_of(rule),
-                    cause=rule.cause,
-                    order=rule.order,
-                    quotes=(Quote(worker.file, worker.line, worker.message.splitlines()[0][:600]),),
-                    node=worker.node,
-                    rank=worker.rank,
-                    time=worker.time,
-                    peer=groups.get("peer"),
-                    verdict=rule.verdict,
-                    advice=rule.advice,
-                    source=worker.source,
-                    line=worker.line,
-                    rule=rule.id,
-                )
-            )
+            peer = match.groupdict().get("peer")
+            hit = Hit(rule.id, worker.file, worker.line, text[:600], worker.node, worker.rank, worker.time, peer=peer)
+            found.append(replace(of_hit(hit, rule, rules, evidence), source=worker.source))
             break
     return found
 

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import os
-import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import to_builtins
 
-from hpc_launch.base.files import open_regular
 from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
 from hpc_launch.performance.slow_training import Remark
 from hpc_launch.view.format_values import clean, clock_time, cut
 
 MAX_WIDTH = 200
 """Maximum number of characters shown of a quoted line."""
-
-READ_CHUNK = 1 << 16
-"""Maximum number of characters read at once: a line may be endless."""
-
-CONTEXT = 2
-"""Number of lines before a quoted line that are searched for one to show with it."""
-
-_MARKS = re.compile(r"^(?:\[\w<>]+\]:?)?[ ^~]*$")
-"""Lines that only underline the one before."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +58,13 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
 def diagnosis_lines(
     diagnosis: Diagnosis,
     verdict: Verdict,
-    folders: Mapping[str, str],
     report: PerformanceReport | None,
     *,
     colour: bool,
 ) -> list[str]:
-    """The diagnosis in a few lines. `folders[""]` is the folder that evidence file names are relative to."""
+    """The diagnosis in a few lines."""
     if report is not None and report.state is not None:
-        return _active_lines(report, folders, diagnosis.also, colour=colour)
+        return _active_lines(report, diagnosis.also, colour=colour)
     good = diagnosis.failure_class == "success"
     name = diagnosis.failure_class
     title = click.style(name, fg="green" if good else "red", bold=True) if colour else name
@@ -94,38 +78,36 @@ def diagnosis_lines(
     if diagnosis.start:
         lines.append(f"  start      {clean(diagnosis.start)}")
     for quote in diagnosis.evidence:
-        lines += _quote_lines(quote, folders.get("", ""))
+        lines += _quote_lines(quote)
     lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in diagnosis.also]
     if not good:
         lines.append(f"  verdict    {verdict.action}")
         if diagnosis.bad_nodes:
             lines.append(f"  bad nodes  {', '.join(map(clean, diagnosis.bad_nodes))}")
         lines.append(f"  next       {clean(verdict.reason)}")
-    return lines + _remarks(report, folders)
+    return lines + _remarks(report)
 
 
-def _active_lines(
-    report: PerformanceReport, folders: Mapping[str, str], also: tuple[str, ...], *, colour: bool
-) -> list[str]:
+def _active_lines(report: PerformanceReport, also: tuple[str, ...], *, colour: bool) -> list[str]:
     """An active run: its state, its progress and what may slow it down."""
     state = click.style(str(report.state), bold=True) if colour else str(report.state)
     lines = [", ".join((state, *report.progress))]
     if report.reason:
         lines.append(f"  reason     {clean(report.reason)}")
     lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in also]
-    slow = _remarks(report, folders)
+    slow = _remarks(report)
     if report.state == "STUCK":
         return [*lines, "  the job has not started, and can never start"]
     seen = " and no known slowdown detected" if report.state == "RUNNING" else ""
     return lines + (slow or [f"  no failure{seen} so far"])
 
 
-def _remarks(report: PerformanceReport | None, folders: Mapping[str, str]) -> list[str]:
+def _remarks(report: PerformanceReport | None) -> list[str]:
     lines: list[str] = []
     for remark in report.remarks if report is not None else ():
         lines.append(f"  slow       {remark.kind}: {clean(remark.text)}")
         for quote in remark.quotes:
-            lines += _quote_lines(quote, folders.get("", "")) if quote.line else [f"  {clean(quote.file)}"]
+            lines += _quote_lines(quote) if quote.line else [f"  {clean(quote.file)}"]
         lines.append(f"  try        {clean(remark.todo)}")
     return lines
 
@@ -141,30 +123,6 @@ def _origin(first: FirstFailure) -> str:
     return " ".join(parts)
 
 
-def _quote_lines(quote: Quote, folder: str) -> list[str]:
+def _quote_lines(quote: Quote) -> list[str]:
     place = f"{clean(quote.file)}:{quote.line}" if quote.line else clean(quote.file)
-    return [
-        f"  {place}",
-        *(f"    | {cut(clean(text), MAX_WIDTH)}" for text in _before(quote, folder)),
-        f"    > {cut(clean(quote.text), MAX_WIDTH)}",
-    ]
-
-
-def _before(quote: Quote, folder: str) -> list[str]:
-    """The line before a quoted one, if the file can still be read."""
-    if quote.line <= 1:
-        return []
-    path = Path(folder) / quote.file
-    lines: list[str] = []
-    try:
-        if not os.path.isfile(path):
-            return []
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as stream:
-            number = 1
-            while number < quote.line and (text := stream.readline(READ_CHUNK)):
-                if number >= quote.line - CONTEXT:
-                    lines.append(text.rstrip("\n")[:MAX_WIDTH])
-                number += text.endswith("\n")
-    except OSError:
-        return []
-    return [text for text in lines if text.strip(" ^~") and "\0" not in text and not _MARKS.search(text)][-1:]
+    return [f"  {place}", f"    > {cut(clean(quote.text), MAX_WIDTH)}"]

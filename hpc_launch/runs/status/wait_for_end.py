@@ -23,7 +23,7 @@ OnChange = Callable[[RunStatus], None]
 
 
 @dataclass
-class _Confirmation:
+class Confirmation:
     """A state that must be seen twice before it ends the waiting."""
 
     state: str | None = None
@@ -61,7 +61,7 @@ def wait(
     tracker.add(run)
     journal = Journal(run)
     journal.note("driver came")
-    confirmation = _Confirmation()
+    confirmation = Confirmation()
     shown: RunStatus | None = None
     try:
         while True:
@@ -72,7 +72,7 @@ def wait(
                 on_change(status)
             shown = status
             due = status.state == "RETRYING"
-            if (due or _over(status, tracker, run, confirmation)) and not continues(status):
+            if (due or over(status, tracker, run, confirmation)) and not continues(status):
                 # A driver may have decided just now, and then the status says why.
                 return tracker.poll(background=True)[run.name] if status.undecided else status
             sleep(poll_s)
@@ -101,7 +101,8 @@ def poll_until(
         sleep(poll_s)
 
 
-def _over(status: RunStatus, tracker: RunTracker, run: RunFolder, confirmation: _Confirmation) -> bool:
+def over(status: RunStatus, tracker: RunTracker, run: RunFolder, confirmation: Confirmation) -> bool:
+    """Whether the run has ended, is stuck for good or unknown to all sources. Doubtful answers must be confirmed."""
     views = tracker.views(run)
     if status.folder_missing:
         return confirmation.confirmed("folder missing", tracker.now, CONFIRM_S)
