@@ -34,7 +34,7 @@ from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
 from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.runs.node_health_store import owner
-from hpc_launch.runs.records.run_info import ProcessRecord, certainly_gone, process_fields, this_process
+from hpc_launch.runs.records.run_info import ProcessRecord, by_this_process, certainly_gone
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import Fabric
@@ -91,7 +91,7 @@ def _acquire(
     stale_after: float,
     longest: float,
 ) -> None:
-    own = _Lock(token=token, **process_fields(this_process()))
+    own = _Lock(token=token, **by_this_process())
     last_version: tuple[str | None, int] | None = None
     changed_at = began = time.monotonic()
     reported_at: float | None = None

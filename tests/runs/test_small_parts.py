@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hpc_launch.base import json_records
 from hpc_launch.base.json_records import as_record
@@ -18,7 +18,7 @@ from hpc_launch.job.hostlist import expand, names_or_text
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
-from hpc_launch.runs.records.run_info import ProcessRecord, certainly_gone, process_fields, this_process
+from hpc_launch.runs.records.run_info import ProcessRecord, by_this_process, certainly_gone, this_process
 from hpc_launch.runs.records.submission import Claim, ScriptRecord
 from hpc_launch.schedulers.scheduler import JobRecord
 
@@ -85,14 +85,14 @@ def test_a_host_list_from_a_record_is_expanded_or_kept(text: str) -> None:
 def test_this_process_is_there() -> None:
     me = this_process()
 
-    assert ProcessRecord(**process_fields(me)).process == me
+    assert ProcessRecord(**by_this_process()).process == me
     assert not certainly_gone(me)
-    assert certainly_gone(replace(me, start=me.start.rpartition(":")[0] + ":1"))
+    assert certainly_gone(replace(me, pid_start=(me.pid_start or "").rpartition(":")[0] + ":1"))
 
 
 def test_a_process_that_ended_is_gone() -> None:
     child = subprocess.Popen(["sleep", "60"])
-    before = replace(this_process(), pid=child.pid, start="")
+    before = replace(this_process(), pid=child.pid, pid_start="")
     assert not certainly_gone(before)
     child.kill()
     child.wait()
@@ -112,7 +112,7 @@ def test_what_cannot_be_looked_into_is_never_certain() -> None:
     me = this_process()
 
     assert not certainly_gone(replace(me, host="elsewhere", pid=2**22 + 1))
-    assert not certainly_gone(replace(me, start="another-boot:1:1", pid=2**22 + 1))
+    assert not certainly_gone(replace(me, pid_start="another-boot:1:1", pid=2**22 + 1))
 
 
 def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from hpc_launch.runs.groups.array_tasks import (
 from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.run_info import Journal, process_fields, this_process
+from hpc_launch.runs.records.run_info import Journal, by_this_process
 from hpc_launch.runs.records.submission import (
     NEVER_SUBMITTED,
     Intent,
@@ -243,8 +243,7 @@ def _claim(
     array = sweep.array(arrays[-1].number + 1 if arrays else 1)
     token = new_token()
     name = f"{next(iter(points.values())).prepared.name}.{token}.{array.number}"
-    process = process_fields(this_process())
-    intent = Intent(token=token, job_name=name, time=time.time(), options=options, **process)
+        intent = Intent(token=token, job_name=name, time=time.time(), options=options, **by_this_process())
     draft = AttemptFolder(sweep.run.arrays / f".{token}")
     draft.path.mkdir(mode=FOLDER_MODE)
     write_templates(draft, chunk.tasks, points, intent)

@@ -12,9 +12,8 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -26,74 +25,47 @@ from hpc_launch.base.pid_space import pid_space
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process of some host.
-
-    Attributes:
-        host: The host's name.
-        pid: The process id.
-        start: Boot, pid namespace and start ticks, which tell a reused process id apart; '' where not known.
-        job: The Slurm job on whose node it runs, and with which it ends; '' outside of jobs.
-    """
-
-    host: str
-    pid: int
-    start: str
-    job: str = ""
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
-
-
-class ProcessFields(TypedDict):
-    """The fields of a ProcessRecord, for its constructor."""
-
-    host: str
-    pid: int
-    pid_start: str
-    pid_job: str | None
-
-
 class ProcessRecord(Struct, frozen=True, kw_only=True):
-    """Base of the records that name the process that wrote them: run.json, intent.json, journals, image locks."""
+    """A process of some host, so that another process can later check whether it has ended.
+
+    Base of the records that name the process that wrote them: run.json, intent.json, journals, image locks.
+    """
 
     host: str | None = None
     pid: int | None = None
     pid_start: str | None = None
+    """Boot, pid namespace and start ticks, which tell a reused process id apart."""
     pid_job: str | None = None
+    """The Slurm job on whose node it runs, and with which it ends; None outside of jobs."""
 
     @property
-    def process(self) -> Process | None:
-        """The process; None where the record does not name one."""
-        if not self.host or self.pid is None or self.pid <= 0:
-            return None
-        return Process(self.host, self.pid, self.pid_start or "", self.pid_job or "")
+    def process(self) -> ProcessRecord | None:
+        """The record where it names a process."""
+        return self if self.host and self.pid is not None and self.pid > 0 else None
 
 
-def process_fields(process: Process) -> ProcessFields:
-    """The fields that describe a process in a record."""
-    return {"host": process.host, "pid": process.pid, "pid_start": process.start, "pid_job": process.job or None}
-
-
-def this_process() -> Process:
+def this_process() -> ProcessRecord:
     """The current process."""
     pid = os.getpid()
     ticks = start_of(pid)
     # The shell of an salloc on a login node has the job's id too, and outlives it.
-    job = os.environ.get("SLURM_JOB_ID", "") if "SLURMD_NODENAME" in os.environ else ""
-    return Process(os.uname().nodename, pid, f"{pid_space()}:{ticks}" if ticks else "", job)
+    job = os.environ.get("SLURM_JOB_ID") if "SLURMD_NODENAME" in os.environ else None
+    start = f"{pid_space()}:{ticks}" if ticks else ""
+    return ProcessRecord(host=os.uname().nodename, pid=pid, pid_start=start, pid_job=job or None)
 
 
-def certainly_gone(process: Process) -> bool:
-    """Whether `process` has certainly ended. False wherever there is doubt.
+def by_this_process() -> dict[str, Any]:
+    """The fields of a record that this process writes, for its constructor."""
+    return structs.asdict(this_process())
+
+
+def certainly_gone(process: ProcessRecord) -> bool:
+    """Whether a process has certainly ended. False wherever there is doubt.
 
     Another host, another boot and another pid namespace cannot be inspected, so nothing there is certain.
     """
-    if process.host != os.uname().nodename:
-        return False
-    space, _, ticks = process.start.rpartition(":")
-    if process.start and space != pid_space():
+    space, _, ticks = (process.pid_start or "").rpartition(":")
+    if process.pid is None or process.host != os.uname().nodename or (process.pid_start and space != pid_space()):
         return False
     try:
         os.kill(process.pid, 0)
@@ -160,26 +132,23 @@ def changeable_by_others(run: RunFolder) -> Path | None:
     return None
 
 
-def copied_from(run: RunFolder) -> str | None:
-    """The run that a folder of another name is a copy of, whose jobs its records name; None for the run itself."""
-    info = read_info(run)
-    return info.run if info is not None and info.run and info.run != run.name else None
-
-
 def why_not_own(run: RunFolder) -> str | None:
-    """Why nobody may continue the run from here, as text; None if this user may."""
-    original, path = copied_from(run), changeable_by_others(run)
-    if original is not None:
-        return f"{run.path} is a copy of the run {original}"
+    """Why nobody may continue the run from here, as text; None if this user may.
+
+    A folder of another name is a copy of the run that its records name, with that run's jobs.
+    """
+    info, path = read_info(run), changeable_by_others(run)
+    if info is not None and info.run and info.run != run.name:
+        return f"{run.path} is a copy of the run {info.run}"
     return f"{path} belongs to another user, or other users can change it" if path is not None else None
 
 
 def refuse_foreign(run: RunFolder) -> None:
     """Raise UsageError if another user could have changed what the next attempt would run, or if it is a copy."""
-    reason, original = why_not_own(run), copied_from(run)
+    reason = why_not_own(run)
     if reason is not None:
-        hint = f"check the folder, then run `chmod -R go-w {run.path}`; only its owner can continue a run"
-        raise UsageError(reason, f"continue {original}, or submit the job file again" if original else hint)
+        hint = f"only its owner can continue a run, and only there; `chmod -R go-w {run.path}` closes it to others"
+        raise UsageError(reason, hint)
 
 
 def refuse_other_users_run(run: RunFolder) -> None:
@@ -187,12 +156,6 @@ def refuse_other_users_run(run: RunFolder) -> None:
     if run.is_foreign:
         raise UsageError(f"{run.path} belongs to another user", "only its owner can cancel it")
 
-
-Event = Literal[
-    "run created", "attempt claimed", "intent", "submitted", "adopted", "voided", "state", "cancel asked",
-    "driver came", "driver gone", "verdict", "withdrawn", "sentinel", "no answer",
-    "cancel sent", "node report", "continued in its job", "taken over", "successor", "successor cancelled",
-]  # fmt: skip
 
 _SUFFIX = ".jsonl"
 
@@ -212,15 +175,14 @@ class Journal:
     """The journal of this process in one run: JSON Lines, append-only. The file is created with the first event."""
 
     def __init__(self, run: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
-        process = this_process()
-        self._process = process_fields(process)
-        name = f"{process.host}-{process.pid}-{secrets.token_hex(2)}{_SUFFIX}"
+        self._process = by_this_process()
+        name = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}{_SUFFIX}"
         self._run = run
         self._path = run.journal / name.replace("/", "_")
         self._clock = clock
         self._torn = False
 
-    def write(self, event: Event, **fields: Any) -> None:
+    def write(self, event: str, **fields: Any) -> None:
         """Append one event. Raises OSError."""
         line = json.dumps({"time": self._clock(), "event": event, **fields, **self._process}, default=str)
         # After a write that a full disk cut short, a newline first: this event would be lost in the torn line.
@@ -235,7 +197,7 @@ class Journal:
         finally:
             os.close(descriptor)
 
-    def note(self, event: Event, **fields: Any) -> None:
+    def note(self, event: str, **fields: Any) -> None:
         """Append an event if possible: for acts that must go on although they cannot be recorded."""
         with suppress(OSError):
             self.write(event, **fields)

@@ -18,7 +18,7 @@ from typing import Literal
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.run_info import Journal, JournalEvent, Process, certainly_gone, read_journals
+from hpc_launch.runs.records.run_info import Journal, JournalEvent, ProcessRecord, certainly_gone, read_journals
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED, Claim, abandon, write_job
 from hpc_launch.schedulers.scheduler import Cancelling, JobRecord, Scheduler
 
@@ -126,7 +126,7 @@ def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journa
     return Reader().read(attempt).job_id or job_id
 
 
-def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float) -> SubmissionOutcome:
+def no_attempt(run: RunFolder, creator: ProcessRecord | None, since: float, now: float) -> SubmissionOutcome:
     """Settle a run folder without any attempt.
 
     Its first attempt is created and abandoned here, so that a driver that was only frozen finds it taken.
@@ -147,10 +147,10 @@ def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float
     return _void(attempt, Journal(run), _who(creator, now - since))
 
 
-def _job_over(process: Process, scheduler: Scheduler) -> bool:
+def _job_over(process: ProcessRecord, scheduler: Scheduler) -> bool:
     """Whether a process on another host has ended with its job: Slurm kills all processes of a job at its end."""
     try:
-        record = scheduler.query([process.job]).get(process.job) if process.job else None
+        record = scheduler.query([process.pid_job]).get(process.pid_job) if process.pid_job else None
     except SchedulerError:
         return False
     return record is not None and record.ended_for_good
@@ -187,7 +187,7 @@ def _is_no_answer(event: JournalEvent, attempt: AttemptFolder) -> bool:
     return event.event == "no answer" and event.attempt == attempt.number and bool(event.reason)
 
 
-def _owner(run: RunFolder, files: AttemptFiles) -> tuple[Process | None, float]:
+def _owner(run: RunFolder, files: AttemptFiles) -> tuple[ProcessRecord | None, float]:
     """The submitting process and when it began: by the intent, else the journals, else the folder's age."""
     intended = _intended(files)
     if intended is not None:
@@ -209,8 +209,8 @@ def _modified(path: Path) -> float:
         return time.time()
 
 
-def _who(owner: Process | None, age: float) -> str:
-    who = str(owner) if owner else "a process"
+def _who(owner: ProcessRecord | None, age: float) -> str:
+    who = f"process {owner.pid} on {owner.host}" if owner else "a process"
     return f"{who} began to submit it {max(age, 0):.0f} s ago and has not recorded the outcome"
 
 

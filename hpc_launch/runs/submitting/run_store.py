@@ -29,7 +29,7 @@ from hpc_launch.job.shell_text import quote
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.runs.layout import FOLDER_MODE, GROUP_MODE, RUN_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.plan_record import PlanRecord
-from hpc_launch.runs.records.run_info import CodeInfo, RunInfo, process_fields, this_process
+from hpc_launch.runs.records.run_info import CodeInfo, RunInfo, by_this_process
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.script.parts import RUNTIME, runtime
@@ -113,7 +113,7 @@ def write_info(run: RunFolder, prepared: PreparedAttempt, created: float, *, nam
         scheduler=prepared.scheduler,
         created=created,
         version=__version__,
-        **process_fields(this_process()),
+        **by_this_process(),
     )
     write_record(run.info, info)
 

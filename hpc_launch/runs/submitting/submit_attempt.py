@@ -28,7 +28,7 @@ from hpc_launch.base.errors import (
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
-from hpc_launch.runs.records.run_info import Journal, process_fields, this_process
+from hpc_launch.runs.records.run_info import Journal, by_this_process
 from hpc_launch.runs.records.submission import Intent, abandon, new_token, read_claim, write_job
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import adopt, look_up
@@ -289,7 +289,7 @@ def _prepare(task: AttemptTask) -> Submission:
         time=time.time(),
         options=prepared.options,
         overrides=prepared.overrides,
-        **process_fields(this_process()),
+        **by_this_process(),
     )
     write_record(attempt.intent, intent)
     journal.write("intent", attempt=attempt.number, job_name=name)

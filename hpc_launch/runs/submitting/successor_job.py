@@ -26,7 +26,7 @@ from hpc_launch.base.json_records import create_record, write_record
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.run_info import Journal, process_fields, this_process
+from hpc_launch.runs.records.run_info import Journal, by_this_process
 from hpc_launch.runs.records.submission import Intent, SuccessorRecord, keep_over, new_token, read_claim, write_job
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import still_has_id
@@ -62,7 +62,7 @@ def send_successor(
         return
     token = new_token()
     name = f"{prepared.name}.{token}.next"
-    record = SuccessorRecord(after=job_id, job_name=name, time=time.time(), **process_fields(this_process()))
+    record = SuccessorRecord(after=job_id, job_name=name, time=time.time(), **by_this_process())
     options = [option for option in prepared.options if not option.startswith(_OF_ONE_ATTEMPT)]
     submission = Submission(
         script=_script(run, prepared.script, job_id),
@@ -175,7 +175,7 @@ def continue_job(
                 job_name=job.name,
                 time=submitted,
                 overrides=prepared.overrides,
-                **process_fields(this_process()),
+                **by_this_process(),
             )
             write_record(attempt.intent, intent)
     except BaseException:
