@@ -32,7 +32,6 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.run_info import read_info, why_not_own
 from hpc_launch.runs.run_index import Index, user_index
-from hpc_launch.runs.status.attempt_view import SourceLags
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import Scheduler
@@ -166,7 +165,7 @@ def drive_pipeline(
 
     def poll(runs: list[RunFolder]) -> dict[str, RunStatus]:
         # An end record counts at once: nobody may look later.
-        tracker = RunTracker(runs, lambda _: scheduler, limits=SourceLags(settle=0.0))
+        tracker = RunTracker(runs, lambda _: scheduler, settle_s=0.0)
         found = tracker.poll(fresh=True)
         Drivers(tracker, index).drive_all(run for run in runs if run.path != own.path)
         return found

@@ -243,7 +243,7 @@ def _claim(
     array = sweep.array(arrays[-1].number + 1 if arrays else 1)
     token = new_token()
     name = f"{next(iter(points.values())).prepared.name}.{token}.{array.number}"
-        intent = Intent(token=token, job_name=name, time=time.time(), options=options, **by_this_process())
+    intent = Intent(token=token, job_name=name, time=time.time(), options=options, **by_this_process())
     draft = AttemptFolder(sweep.run.arrays / f".{token}")
     draft.path.mkdir(mode=FOLDER_MODE)
     write_templates(draft, chunk.tasks, points, intent)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.runs.records.submission import CANCELLED, Overrides
-from hpc_launch.runs.status.attempt_view import WAITING_STATES, AttemptView
+from hpc_launch.runs.status.attempt_view import END_RECORD_S, STALE_S, WAITING_STATES, AttemptView
 from hpc_launch.runs.status.run_status import STATE_SOURCES, AttemptStatus
 from hpc_launch.schedulers.scheduler import JobRecord
 
@@ -90,7 +90,7 @@ def _completed(view: AttemptView) -> Observation | None:
         return None
     if view.end is None:
         ended = final.ended if final.ended is not None else final.as_of
-        if view.now - ended < view.limits.end_record:
+        if view.now - ended < END_RECORD_S:
             return Observation("UNKNOWN", _source(final), final.as_of, "COMPLETED without an end record so far")
         reason = "COMPLETED without an end record: the script was killed before its end, or is not by hpc-launch"
         return Observation("FAILED", _source(final), final.as_of, reason)
@@ -116,7 +116,7 @@ def _end_record(view: AttemptView) -> Observation | None:
     live, answer, ending = view.live, view.answer, _script_ending(view)
     if live is not None and view.ended is not None and live.state == "RUNNING":
         late_s = live.as_of - view.ended
-        if late_s > view.limits.stale:
+        if late_s > STALE_S:
             reason = f"{ending}, but the scheduler still said RUNNING {late_s:.0f} s later"
             return Observation("COMPLETING", _source(live), live.as_of, reason)
     forgotten = view.record is None and answer.error is None and answer.answered is not None
@@ -124,7 +124,7 @@ def _end_record(view: AttemptView) -> Observation | None:
         reason = f"{ending}; waiting for the scheduler to say why"
         reason += "" if answer.error is None else f": {answer.error}"
         return Observation("COMPLETING", "end_record", view.ended, reason)
-    if view.ended is not None and not forgotten and 0 <= view.now - view.ended < view.limits.settle:
+    if view.ended is not None and not forgotten and 0 <= view.now - view.ended < view.settle_s:
         return Observation("COMPLETING", "end_record", view.ended, ending)
     if view.exit_code == 0 and view.signal is None:
         return Observation("COMPLETED", "end_record", view.ended, _warning_text(view))
@@ -159,7 +159,7 @@ def _unknown(view: AttemptView) -> Observation | None:
         reason = f"the scheduler says {record.state} and not since when"
         return Observation("UNKNOWN", _source(record), record.as_of, reason)
     if answer.answered is None:
-        if view.submitted is not None and view.now - view.submitted < view.limits.end_record:
+        if view.submitted is not None and view.now - view.submitted < END_RECORD_S:
             return Observation("PENDING", reason="just submitted")
         return Observation("UNKNOWN", reason=f"the scheduler was not asked about job {job}")
     seen = f"; it was last seen {answer.last_seen}" if answer.last_seen else ""

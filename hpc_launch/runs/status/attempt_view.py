@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.submission import ScriptRecord
@@ -34,18 +34,12 @@ class SchedulerAnswer:
     """The last known state of a job that is no longer known."""
 
 
-@dataclass(frozen=True)
-class SourceLags:
-    """How far the sources may lag behind one another, in seconds."""
-
-    settle: float = 1.0
-    """After this the job's own end record counts even if the scheduler has not confirmed it."""
-    end_record: float = 30.0
-    """How late an end record may appear after the scheduler reports COMPLETED (file server lag)."""
-    stale: float = 60.0
-    """A scheduler that still reports RUNNING this long after the end record contradicts it."""
-
-
+SETTLE_S = 1.0
+"""After this the job's own end record counts even if the scheduler has not confirmed it."""
+END_RECORD_S = 30.0
+"""How late an end record may appear after the scheduler reports COMPLETED (file server lag)."""
+STALE_S = 60.0
+"""A scheduler that still reports RUNNING this long after the end record contradicts it."""
 CANCEL_S = 60.0
 """A job that is still alive so long after Slurm accepted its cancellation is cancelled again."""
 
@@ -69,7 +63,7 @@ class AttemptView:
     superseded: bool = False
     continued: bool = False
     submitting: str | None = None
-    limits: SourceLags = field(default_factory=SourceLags)
+    settle_s: float = SETTLE_S
 
     @property
     def job_id(self) -> str | None:
@@ -99,7 +93,7 @@ class AttemptView:
             return record.restarts > self.files.restart
         # Without a restart count: the job waits although it ran. An answer from before its start does not show that.
         ran = self.ended if self.ended is not None else self.started
-        return record.state in WAITING_STATES and ran is not None and record.as_of > ran + self.limits.end_record
+        return record.state in WAITING_STATES and ran is not None and record.as_of > ran + END_RECORD_S
 
     @property
     def final_record(self) -> JobRecord | None:

@@ -16,7 +16,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, keep_final, successor_of
 from hpc_launch.runs.records.run_info import RunInfo
 from hpc_launch.runs.records.submission import keep_over
-from hpc_launch.runs.status.attempt_view import AttemptView, SchedulerAnswer, SourceLags
+from hpc_launch.runs.status.attempt_view import AttemptView, SchedulerAnswer
 from hpc_launch.runs.status.run_status import FINAL_RUN_STATES
 from hpc_launch.runs.submitting.reconcile import SubmissionOutcome
 from hpc_launch.schedulers.job_files import hosts_of, spares_of
@@ -241,7 +241,7 @@ class FollowedRun:
         except (OSError, IndexError):
             return nodes
 
-    def view(self, at: int, now: float, limits: SourceLags) -> AttemptView:
+    def view(self, at: int, now: float, settle_s: float) -> AttemptView:
         """The facts about the attempt at a position of `files`. Keeps a final state on record."""
         files = self.files[at]
         job_id = files.job_id
@@ -256,7 +256,7 @@ class FollowedRun:
             superseded=superseded,
             continued=continued,
             submitting=outcome[1].reason if outcome else self.error,
-            limits=limits,
+            settle_s=settle_s,
         )
         final = view.final_record
         if final is not None and not superseded and files.final is None:

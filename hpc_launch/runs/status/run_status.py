@@ -122,20 +122,13 @@ class RunStatus:
 
     def as_json(self, *, attempts: bool = True) -> dict[str, Any]:
         """The object of `status --json` (docs/json.md); `list --json` leaves the attempts out."""
-        result: dict[str, Any] = {
-            "run": self.run,
-            "name": self.name,
-            "site": self.site,
-            "state": self.state,
-            "reason": self.reason,
-            "job_id": self.job_id,
-            "state_source": self.source,
-            "state_age_s": self.age_s,
-        }
+        names = ("run", "name", "site", "state", "reason", "job_id")
+        result: dict[str, Any] = {name: getattr(self, name) for name in names}
+        result |= {"state_source": self.source, "state_age_s": self.age_s}
         if attempts:
             result["attempts"] = [_attempt_json(attempt) for attempt in self.attempts]
-        names = ("step", "total", "loss", "rate", "eta_s")
-        result["progress"] = {name: getattr(self.progress, name) for name in names}
+        shown = ("step", "total", "loss", "rate", "eta_s")
+        result["progress"] = {name: getattr(self.progress, name) for name in shown}
         if self.hosts:
             result["hosts"] = list(self.hosts)
         if self.successor is not None:
@@ -152,15 +145,8 @@ def successor_text(job: JobRecord) -> str:
 
 
 def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:
-    return {
-        "number": attempt.number,
-        "job_id": attempt.job_id,
-        "state": attempt.state,
-        "exit_code": attempt.exit_code,
-        "nodes": list(attempt.nodes),
-        "submitted": attempt.submitted,
-        "started": attempt.started,
-        "ended": attempt.ended,
+    names = ("number", "job_id", "state", "exit_code", "nodes", "submitted", "started", "ended")
+    return {name: to_builtins(getattr(attempt, name)) for name in names} | {
         "class": attempt.failure_class,
         "verdict": attempt.verdict,
         "evidence": to_builtins(attempt.evidence),

@@ -14,7 +14,7 @@ from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.submission import never_submitted
 from hpc_launch.runs.status.attempt_state import observe
-from hpc_launch.runs.status.attempt_view import AttemptView, SourceLags
+from hpc_launch.runs.status.attempt_view import SETTLE_S, AttemptView
 from hpc_launch.runs.status.followed_run import FollowedRun, SchedulerAnswers
 from hpc_launch.runs.status.progress_reader import ProgressReader, StartupReader
 from hpc_launch.runs.status.run_status import (
@@ -75,14 +75,14 @@ class RunTracker:
         scheduler_for: SchedulerFor,
         *,
         never: Never = never_known,
-        limits: SourceLags | None = None,
+        settle_s: float = SETTLE_S,
         seen: Callable[[Sequence[RunStatus]], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._followed = {run.name: FollowedRun(run) for run in runs}
         self._scheduler_for = scheduler_for
         self._never = never
-        self._limits = limits or SourceLags()
+        self._settle_s = settle_s
         self._seen = seen
         self._clock = clock
         self._answers: dict[int, SchedulerAnswers] = {}
@@ -182,7 +182,7 @@ class RunTracker:
 
     def _status(self, followed: FollowedRun) -> RunStatus:
         now = self._clock()
-        followed.views = [followed.view(at, now, self._limits) for at in range(len(followed.files))]
+        followed.views = [followed.view(at, now, self._settle_s) for at in range(len(followed.files))]
         attempts = tuple(observe(view) for view in followed.views)
         state, reason, source, age = self._run_state(followed, attempts, now)
         progress = Progress()

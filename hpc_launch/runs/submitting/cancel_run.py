@@ -17,7 +17,7 @@ from hpc_launch.runs.records.run_info import Journal, refuse_other_users_run
 from hpc_launch.runs.records.submission import CANCELLED, abandon, array_of, request_cancel
 from hpc_launch.runs.records.verdict_record import read_verdict
 from hpc_launch.runs.status.attempt_view import AttemptView
-from hpc_launch.runs.submitting.reconcile import real_jobs, still_has_id
+from hpc_launch.runs.submitting.reconcile import jobs_to_cancel
 from hpc_launch.runs.submitting.successor_job import cancel_successor
 from hpc_launch.schedulers.scheduler import Cancelling
 
@@ -95,9 +95,13 @@ def _block_next_attempt(run: RunFolder, by: str, *, undecided: bool) -> None:
 
 def _cancel(files: AttemptFiles, scheduler: Cancelling, arrays: frozenset[str] = frozenset()) -> list[str]:
     """Cancel the attempt's job, or all jobs of its name where no id is known. Those of `arrays` are cancelled."""
+    intent = files.intent
+    done = files.job_id is not None and array_of(files.job_id) in arrays
     try:
-        done = files.job_id is not None and array_of(files.job_id) in arrays
-        jobs = [] if done else _by_id(files.job_id, files, scheduler) if files.job_id else _by_name(files, scheduler)
+        name = intent.job_name if intent is not None else None
+        jobs = [] if done else jobs_to_cancel(files.job_id, name, scheduler)
+        if files.job_id is None and intent is not None:
+            jobs = list(dict.fromkeys(map(intent.job_of, jobs)))
         for job_id in jobs:
             scheduler.cancel(job_id)
         if (jobs or done) and files.cancel is not None:
@@ -107,21 +111,11 @@ def _cancel(files: AttemptFiles, scheduler: Cancelling, arrays: frozenset[str] =
         if files.void is not None:
             # The job would exit at once.
             return []
-        recorded = (
-            f"the request is on record: the next `hpc-launch watch {files.attempt.run.name}`, `status` or `list` "
-            "cancels the job once the scheduler answers, and no other attempt follows"
-        )
-        hint = recorded if files.cancel is not None else "try again when the scheduler answers"
+        hint = "try again when the scheduler answers"
+        if files.cancel is not None:
+            hint = (
+                f"the request is on record: the next `hpc-launch watch {files.attempt.run.name}`, `status` or `list` "
+                "cancels the job once the scheduler answers, and no other attempt follows"
+            )
         raise Unreachable(f"job {files.job_id} could not be cancelled: {error}", hint=hint) from error
     return jobs
-
-
-def _by_id(job_id: str, files: AttemptFiles, scheduler: Cancelling) -> list[str]:
-    name = files.intent.job_name if files.intent else None
-    return [job_id] if name is None or still_has_id(job_id, name, scheduler) else []
-
-
-def _by_name(files: AttemptFiles, scheduler: Cancelling) -> list[str]:
-    name = files.intent.job_name if files.intent else None
-    jobs = [job.job_id for job in real_jobs(scheduler.find(name)) if not job.ended_for_good] if name else []
-    return list(dict.fromkeys(files.intent.job_of(job_id) for job_id in jobs)) if files.intent else []

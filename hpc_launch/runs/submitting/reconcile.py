@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
@@ -84,6 +83,17 @@ def still_has_id(job_id: str, job_name: str | None, scheduler: Cancelling) -> bo
     """Whether no other job has the id, on a cluster set up again or one with the same storage. Raises Unreachable."""
     record = scheduler.query([job_id], fresh=True).get(job_id)
     return record is None or record.name in (None, job_name)
+
+
+def jobs_to_cancel(job_id: str | None, job_name: str | None, scheduler: Cancelling) -> list[str]:
+    """The job with this id, unless another one has it now; all live jobs of the name where no id is known.
+
+    Raises Unreachable.
+    """
+    if job_id is not None:
+        return [job_id] if job_name is None or still_has_id(job_id, job_name, scheduler) else []
+    jobs = real_jobs(scheduler.find(job_name)) if job_name else []
+    return [job.job_id for job in jobs if not job.ended_for_good]
 
 
 def pick(jobs: list[JobRecord]) -> JobRecord:
@@ -165,7 +175,7 @@ def _known(files: AttemptFiles) -> SubmissionOutcome | None:
     if files.job is None:
         # The job is running: it claimed the attempt before its driver could record the id.
         with suppress(OSError):
-            write_job(files.attempt, job_id, _intended(files) or time.time())
+            write_job(files.attempt, job_id, (files.intent.time if files.intent else None) or time.time())
     return SubmissionOutcome("job", job_id)
 
 
@@ -189,24 +199,14 @@ def _is_no_answer(event: JournalEvent, attempt: AttemptFolder) -> bool:
 
 def _owner(run: RunFolder, files: AttemptFiles) -> tuple[ProcessRecord | None, float]:
     """The submitting process and when it began: by the intent, else the journals, else the folder's age."""
-    intended = _intended(files)
-    if intended is not None:
-        return files.intent.process if files.intent else None, intended
+    if files.intent is not None and files.intent.time is not None:
+        return files.intent.process, files.intent.time
     for event in reversed(read_journals(run)):
         if event.event == "attempt claimed" and event.attempt == files.attempt.number:
             return event.process, event.time
-    return None, _modified(files.attempt.path)
-
-
-def _intended(files: AttemptFiles) -> float | None:
-    return files.intent.time if files.intent else None
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return time.time()
+    with suppress(OSError):
+        return None, files.attempt.path.stat().st_mtime
+    return None, time.time()
 
 
 def _who(owner: ProcessRecord | None, age: float) -> str:

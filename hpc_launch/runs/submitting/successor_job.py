@@ -29,7 +29,7 @@ from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.run_info import Journal, by_this_process
 from hpc_launch.runs.records.submission import Intent, SuccessorRecord, keep_over, new_token, read_claim, write_job
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.reconcile import still_has_id
+from hpc_launch.runs.submitting.reconcile import jobs_to_cancel
 from hpc_launch.runs.submitting.run_store import (
     PreparedAttempt,
     checkpoint,
@@ -103,7 +103,7 @@ def cancel_successor(run: RunFolder, scheduler: Cancelling, *, before: AttemptFo
         if record.over or any(Reader().read(later).job_id == record.job_id for later in run.attempts()):
             return []  # as an attempt's job it is cancelled with that
         with suppress(SchedulerError):
-            for job_id in _jobs(record, scheduler):
+            for job_id in jobs_to_cancel(record.job_id, record.job_name, scheduler):
                 if job_id != os.environ.get("SLURM_JOB_ID"):
                     scheduler.cancel(job_id)
                     cancelled.append(job_id)
@@ -111,13 +111,6 @@ def cancel_successor(run: RunFolder, scheduler: Cancelling, *, before: AttemptFo
                     Journal(run).note("successor cancelled", attempt=attempt.number, job_id=job_id)
         return cancelled
     return []
-
-
-def _jobs(record: SuccessorRecord, scheduler: Cancelling) -> list[str]:
-    """The successor's job, by its name where the id is not known. Raises Unreachable."""
-    if record.job_id is None:
-        return [job.job_id for job in scheduler.find(record.job_name or "")]
-    return [record.job_id] if still_has_id(record.job_id, record.job_name, scheduler) else []
 
 
 def _script(run: RunFolder, script: str, job_id: str) -> str:
