@@ -28,8 +28,6 @@ SMALL = 0.1
 """What takes less than this part of the longest save is not a checkpoint."""
 FAILURES = frozenset({"RETRY", "RETRY_ELSEWHERE"})
 """Verdicts on attempts that a failure ended which comes again at any time. Others come at once, or are announced."""
-NEAR = 0.25
-"""An interval that differs less from the best one is as good: the optimum is flat."""
 MOST_RUNS = 100
 
 
@@ -74,11 +72,6 @@ class CheckpointInterval:
     def lost(self, every_s: float) -> float:
         """The share of the time that checkpoints every so often lose: their cost, and the work since the last one."""
         return min(1.0, self.cost_s / every_s + every_s / (2 * self.mtbf_s)) if every_s > 0 else 1.0
-
-    @property
-    def good(self) -> bool:
-        """Whether the interval of the run is as good as the best one."""
-        return self.every_s is not None and abs(self.every_s / self.best_s - 1) <= NEAR
 
 
 def checkpoint_interval(attempts: Sequence[AttemptTimes], nodes: int, exposure: Exposure) -> CheckpointInterval | None:

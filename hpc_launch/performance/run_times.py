@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 
-from hpc_launch.agent.checkpoints import newest_first
 from hpc_launch.performance.step_curve import StepCurve
 from hpc_launch.performance.time_account import AttemptTimes, TimeAccount, time_account
-from hpc_launch.runs.checkpoint_files import rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import (
@@ -232,7 +229,7 @@ def run_times(status: RunStatus, now: float) -> RunTimes:
         number, after = files.attempt.number, attempts[at + 1] if at + 1 < len(attempts) else None
         curve = _curve(files.attempt)
         times = attempt_times(files, states.get(number), curve, before=before, after=after)
-        times = _caught_up(times, curve, furthest, found, files)
+        times = _caught_up(times, curve, furthest)
         furthest = max((step for step in (furthest, curve.last) if step is not None), default=None)
         found.append(times)
         curves[number] = curve
@@ -268,30 +265,8 @@ def _curve(attempt: AttemptFolder) -> StepCurve:
     return StepCurve(attempt, plan, growth, saves)
 
 
-def _caught_up(
-    times: AttemptTimes, curve: StepCurve, furthest: int | None, before: Sequence[AttemptTimes], files: AttemptFiles
-) -> AttemptTimes:
-    """Add when the attempt had repeated what an earlier one had done: by steps, else by the checkpoint it began from.
-
-    Without steps it repeats for as long as the attempt before trained after that checkpoint.
-    """
-    if times.trained is None or not before:
+def _caught_up(times: AttemptTimes, curve: StepCurve, furthest: int | None) -> AttemptTimes:
+    """Add when the attempt had repeated the steps that earlier ones had made."""
+    if times.trained is None or furthest is None or curve.last is None:
         return times
-    if curve.has_steps:
-        if furthest is None or curve.last is None:
-            return times
-        return replace(times, caught_up=curve.reached(furthest, times.trained) if curve.last >= furthest else math.inf)
-    lost = _trained_after_checkpoint(before[-1], files)
-    return replace(times, caught_up=times.trained + lost) if lost is not None else times
-
-
-def _trained_after_checkpoint(before: AttemptTimes, files: AttemptFiles) -> float | None:
-    step = files.start.resumed_step if files.start is not None else None
-    rule = rule_of(files.attempt.run)
-    if before.trained is None or rule is None or step is None:
-        return None
-    saved = next((found.time for found in newest_first(rule) if found.step == step), None)
-    stopped = min(
-        (t for t in (before.failed, before.silent_since, before.stopped, before.ended) if t is not None), default=None
-    )
-    return max(0.0, stopped - max(saved, before.trained)) if saved is not None and stopped is not None else None
+    return replace(times, caught_up=curve.reached(furthest, times.trained) if curve.last >= furthest else math.inf)

@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hpc_launch.performance.time_account import CATEGORIES, Interval, TimeAccount
-from hpc_launch.view.format_values import clean, duration, log_lines, number, share
+from hpc_launch.performance.time_account import Interval, TimeAccount
+from hpc_launch.view.format_values import clean, duration, log_lines, number
 
 
 def escaped(value: object) -> str:
@@ -113,7 +113,7 @@ padding:.25rem 1.2rem .25rem 0;border-bottom:1px solid var(--line)}th{font-weigh
 pre{background:var(--soft);border:1px solid var(--line);padding:.6rem .8rem;overflow-x:auto;margin:.4rem 0;
 font:12.5px/1.45 ui-monospace,monospace}.origin{color:var(--dim)}
 summary{cursor:pointer;font-weight:600;margin:.8rem 0 .3rem}
-svg{display:block;width:100%;height:auto;margin:.5rem 0}.bar{height:1.7rem}
+svg{display:block;width:100%;height:auto;margin:.5rem 0}
 svg text{fill:var(--dim);font:13px system-ui,sans-serif}
 .axis{stroke:var(--line);stroke-width:1}.curve{fill:none;stroke:var(--checkpointing);stroke-width:1.8}
 .dot{fill:var(--checkpointing)}.begin{stroke:var(--restarting);stroke-dasharray:3 3}
@@ -146,16 +146,8 @@ def time_ticks(span: float, most: int = 8) -> list[float]:
 
 
 def time_label(seconds: float) -> str:
-    """`0`, `30 s`, `1 m 30 s`, `15 m`, `2 h 30 m`, `3 d`: at most two units."""
-    if not seconds:
-        return "0"
-    if seconds < 1:
-        return f"{number(seconds)} s"
-    left, words = round(seconds), []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        words += [f"{left // size} {unit}"] if left >= size else []
-        left %= size
-    return " ".join(words[:2])
+    """`0`, `0.5 s`, `1 m 30 s`, `2 h 30 m`."""
+    return duration(seconds) if seconds >= 1 else f"{number(seconds)} s" if seconds else "0"
 
 
 WIDTH, LEFT, RIGHT = 1000.0, 90.0, 16.0
@@ -197,22 +189,6 @@ def coarse(intervals: Iterable[Interval], finest: float) -> list[Interval]:
         else:
             result.append(part)
     return result
-
-
-def shares(account: TimeAccount) -> str:
-    """The categories as parts of one bar."""
-    wall, left, parts = account.wall_s, 0.0, []
-    for category in CATEGORIES:
-        seconds = account.seconds(category)
-        if seconds > 0 and wall > 0:
-            width = WIDTH * seconds / wall
-            title = f"{category}: {duration(seconds)}, {share(seconds / wall)}"
-            parts.append(_rectangle(left, 0, (width, 26), category, title))
-            left += width
-    if not parts:
-        return ""
-    words = {"class_": "bar", "preserveAspectRatio": "none", "role": "img", "aria_label": "The share of each category"}
-    return element("svg", "".join(parts), viewBox=f"0 0 {WIDTH:.0f} 26", **words)
 
 
 FURTHEST = 1e300

@@ -21,7 +21,6 @@ from hpc_launch.report.charts import (
     element,
     escaped,
     escaped_lines,
-    shares,
     table,
     timeline,
 )
@@ -94,7 +93,6 @@ def _time(report: RunReport) -> str:
             element("h2", "Where the time went"),
             element("p", escaped(begin), class_="dim"),
             timeline(account, labels) if len(labels) <= MOST_ATTEMPTS else "",
-            shares(account),
             table(("category", "time", "share"), rows, {1: "n", 2: "n"}),
             *(element("p", escaped(note)) for note in (*notes, *report.notes)),
         ]

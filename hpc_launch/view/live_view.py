@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -121,21 +121,10 @@ LOG_LINES = 8
 _NOTE = "Ctrl-C stops watching; {jobs} running"
 
 
-class Follower(Protocol):
-    """A display of runs that are being followed."""
-
-    def update(self, status: RunStatus) -> None:
-        """Show the current status of a run. Called repeatedly, whether it changed or not."""
-
-    def close(self) -> None:
-        """End the display and release the terminal."""
-
-
-def follower(stream: TextIO, *, many: bool) -> Follower:
+def follower(stream: TextIO, *, many: bool) -> LiveFollower | LineFollower:
     """The display for `stream`: live on a terminal, else a line for each change."""
     if is_terminal(stream):
         return LiveFollower(stream, many=many)
-
     return LineFollower(stream, many=many)
 
 

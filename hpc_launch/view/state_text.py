@@ -225,8 +225,6 @@ def interval_text(interval: CheckpointInterval) -> str:
     if interval.every_s is None:
         return f"{measured}; {rate}; every {_precise(best)} would lose the least time, {lost}"
     now = share(interval.lost(interval.every_s))
-    if interval.good:
-        return f"{measured}, which loses about the least time, {now}; {rate}"
     return f"{measured}, loses {now}; every {_precise(best)} would lose the least, {lost}; {rate}"
 
 

@@ -27,8 +27,6 @@ def test_young_and_daly() -> None:
     assert found.mtbf_s == 41 * HOUR
     assert found.best_s == pytest.approx((2 * 42 * 41 * HOUR) ** 0.5, rel=0.01), "Young, where the cost is small"
     assert found.lost(found.best_s) < found.lost(found.every_s or 0)
-    assert not found.good
-    assert CheckpointInterval(42, 9, 1.2 * found.best_s, Exposure(820 * HOUR, 5), 4).good
 
 
 @given(
@@ -69,8 +67,6 @@ def test_in_words() -> None:
     text = interval_text(CheckpointInterval(13, 4, 60, SEEN, 2))
     assert text == f"one takes 13 s, every 1 m 00 s, loses 21.8%; every 16 m 11 s would lose the least, 2.7%{known}"
     assert "would lose the least time, 2.7%" in interval_text(CheckpointInterval(13, 1, None, SEEN, 2))
-    good = interval_text(CheckpointInterval(13, 4, 1000, SEEN, 2))
-    assert good == f"one takes 13 s, every 16 m 40 s, which loses about the least time, 2.7%{known}"
     assert "1 failure in" in interval_text(CheckpointInterval(0.5, 4, 1000, Exposure(HOUR, 1), 1))
 
 

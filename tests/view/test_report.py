@@ -183,7 +183,7 @@ def test_round_times(span: float) -> None:
 
 def test_labels_of_times() -> None:
     labels = [time_label(seconds) for seconds in (0, 0.5, 30, 90, 900, 9000, 259200)]
-    assert labels == ["0", "0.5 s", "30 s", "1 m 30 s", "15 m", "2 h 30 m", "3 d"]
+    assert labels == ["0", "0.5 s", "30 s", "1 m 30 s", "15 m 00 s", "2 h 30 m", "3 d 0 h"]
 
 
 @pytest.mark.parametrize(("one", "other"), [(1e308, -1e308), (0.0, 5e-324), (1e299, -1e299)])

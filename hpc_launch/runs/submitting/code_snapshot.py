@@ -86,15 +86,6 @@ class _Copy:
         target.chmod(stat.S_IMODE(target.stat().st_mode) & _COPIED_MODE)
 
 
-def _reachable_mode(root: Path) -> int:
-    """The permissions of a folder, without those that the folders above it withhold from other users."""
-    mode = stat.S_IMODE(root.stat().st_mode)
-    for folder in root.resolve().parents:
-        above = folder.stat().st_mode
-        mode &= ~(0o070 if not above & stat.S_IXGRP else 0) & ~(0o007 if not above & stat.S_IXOTH else 0)
-    return mode & _COPIED_MODE | 0o700
-
-
 def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
     """Copy the code folder to `code/` and record it in code.json. Raises OSError where those cannot be written.
 
@@ -107,7 +98,6 @@ def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
     why: str | None = None
     try:
         copy.folder(root, run.code)
-        run.code.chmod(_reachable_mode(root))
     except (_TooMuchError, PermissionError, FileNotFoundError) as error:
         shutil.rmtree(run.code, ignore_errors=True)
         why = str(error)
