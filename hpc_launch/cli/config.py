@@ -74,8 +74,8 @@ FORMS = {
 }
 
 
-def _param(name: str, hint: Any, defaults: dict[str, Any]) -> click.Parameter:
-    """The option for a field of a request."""
+def _param(name: str, hint: Any, defaults: dict[str, Any], help_: str | None) -> click.Parameter:
+    """The option for a field of a request. `help_`: its description."""
     kind, meta = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
     extra = (meta.extra if meta else None) or {}
     if extra.get("rest"):
@@ -84,7 +84,6 @@ def _param(name: str, hint: Any, defaults: dict[str, Any]) -> click.Parameter:
     default = defaults.get(name)
     default = default if isinstance(default, str | int | float) else None
     names = [extra.get("name", _option(name)), *extra.get("names", [])]
-    help_ = meta.description if meta else None
     kind = next((arg for arg in get_args(kind) if type(None) in get_args(kind) and arg is not type(None)), kind)
     if kind is bool:
         names = [f"{names[0]}/--no-{names[0].removeprefix('--')}"] if default else names
@@ -125,6 +124,8 @@ class _Integer(click.IntRange):
 
 
 def _load(name: str) -> click.Command:
+    from hpc_launch.job.type_hints import descriptions
+
     form = FORMS[name]
     module = importlib.import_module(f"hpc_launch.plan.{form.module}")
     requests = [getattr(module, request) for request in form.requests]
@@ -132,7 +133,8 @@ def _load(name: str) -> click.Command:
     for request in requests:
         hints = get_type_hints(request, include_extras=True)
         defaults = dict(zip(reversed(request.__struct_fields__), reversed(request.__struct_defaults__), strict=False))
-        params += [_param(field, hints[field], defaults) for field in request.__struct_fields__]
+        texts = descriptions(request)
+        params += [_param(field, hints[field], defaults, texts.get(field)) for field in request.__struct_fields__]
     file = click.Path(path_type=Path)
     params.append(click.Option(["-o", "--output"], type=file, metavar="FILE", help="Write to FILE instead of stdout."))
     if name in {"deepspeed", "fsdp"}:

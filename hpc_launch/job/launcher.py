@@ -13,48 +13,24 @@ LauncherName = Literal["torchrun", "deepspeed", "srun", "none", "ft_launcher"]
 class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the processes of the training are started."""
 
-    name: Annotated[
-        LauncherName,
-        Meta(
-            description="`torchrun`, `ft_launcher` and `deepspeed` start once per node and start its processes; "
-            "`ft_launcher` is the torchrun of nvidia-resiliency-ext, with hot restarts. `srun` starts each process "
-            "itself, with RANK, LOCAL_RANK and WORLD_SIZE set. `none` starts the program once, on the first node; it "
-            "starts its processes itself, with srun or over ssh. `${attempt.dir}/hostfile` lists the nodes."
-        ),
-    ]
-    options: Annotated[
-        list[str],
-        Meta(
-            description="More options of the launcher, one per list item.",
-            examples=[["--log-line-prefix-template=x"]],
-        ),
-    ] = []
-    rendezvous: Annotated[
-        Literal["static", "c10d"] | None,
-        Meta(
-            description="torchrun: rendezvous backend. `static` (the default) keeps the order of the nodes; `c10d` can "
-            "restart processes and continue with fewer nodes, and is the default if the job requests that."
-        ),
-    ] = None
-    max_restarts: Annotated[
-        int | None,
-        Meta(
-            description="torchrun, ft_launcher: how often the processes are restarted inside the job. Default: 0 for "
-            "torchrun, 3 for an elastic run and for ft_launcher. Requires `c10d`.",
-            ge=0,
-        ),
-    ] = None
-    multinode: Annotated[
-        Literal["no_ssh", "pdsh"] | None,
-        Meta(
-            description="deepspeed: with `no_ssh`, the site's step starts it on every node; with `pdsh`, it starts "
-            "once and connects to the nodes over ssh, from a host file. Default: the site's choice."
-        ),
-    ] = None
-    numa_binding: Annotated[
-        Literal["node", "socket", "exclusive", "core-complex"] | None,
-        Meta(description="torchrun 2.9 and later: CPU binding of each process. Requires `numactl` on the nodes."),
-    ] = None
+    name: LauncherName
+    """`torchrun`, `ft_launcher` and `deepspeed` start once per node and start its processes; `ft_launcher` is the
+    torchrun of nvidia-resiliency-ext, with hot restarts. `srun` starts each process itself, with RANK, LOCAL_RANK
+    and WORLD_SIZE set. `none` starts the program once, on the first node; it starts its processes itself, with srun
+    or over ssh. `${attempt.dir}/hostfile` lists the nodes."""
+    options: Annotated[list[str], Meta(examples=[["--log-line-prefix-template=x"]])] = []
+    """More options of the launcher, one per list item."""
+    rendezvous: Literal["static", "c10d"] | None = None
+    """torchrun: rendezvous backend. `static` (the default) keeps the order of the nodes; `c10d` can restart
+    processes and continue with fewer nodes, and is the default if the job requests that."""
+    max_restarts: Annotated[int | None, Meta(ge=0)] = None
+    """torchrun, ft_launcher: how often the processes are restarted inside the job. Default: 0 for torchrun, 3 for
+    an elastic run and for ft_launcher. Requires `c10d`."""
+    multinode: Literal["no_ssh", "pdsh"] | None = None
+    """deepspeed: with `no_ssh`, the site's step starts it on every node; with `pdsh`, it starts once and connects
+    to the nodes over ssh, from a host file. Default: the site's choice."""
+    numa_binding: Literal["node", "socket", "exclusive", "core-complex"] | None = None
+    """torchrun 2.9 and later: CPU binding of each process. Requires `numactl` on the nodes."""
 
     def optional_keys(self) -> list[str]:
         """The keys that belong to some launchers only and are given."""
@@ -70,57 +46,38 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Parallel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Model parallelism, in Megatron's terms."""
 
-    tp: Annotated[
-        int, Meta(description="Tensor parallel size: GPUs that share each layer. Keep it within one node.", ge=1)
-    ] = 1
-    pp: Annotated[
-        int, Meta(description="Pipeline parallel size: number of stages that the layers are divided into.", ge=1)
-    ] = 1
-    cp: Annotated[int, Meta(description="Context parallel size: GPUs that share each sequence.", ge=1)] = 1
-    ep: Annotated[
-        int,
-        Meta(
-            description="Expert parallel size: GPUs that share the experts of a layer. Requires no additional GPUs.",
-            ge=1,
-        ),
-    ] = 1
-    etp: Annotated[int | None, Meta(description="Tensor parallel size within an expert. Default: `tp`.", ge=1)] = None
-    vpp: Annotated[
-        int | None,
-        Meta(description="Virtual stages per pipeline rank: interleaved schedule, for smaller pipeline bubbles.", ge=2),
-    ] = None
-    first_stage_layers: Annotated[
-        int | None,
-        Meta(
-            description="Layers of the first pipeline stage, where PP does not divide the layers. The other stages "
-            "share the rest evenly.",
-            ge=1,
-        ),
-    ] = None
-    last_stage_layers: Annotated[int | None, Meta(description="Layers of the last pipeline stage.", ge=1)] = None
-    count_embedding: Annotated[
-        bool,
-        Meta(
-            description="Count the embedding as a layer when layers are divided into stages: the first stage has one "
-            "less. Unlike `first_stage_layers`, it suits virtual stages."
-        ),
-    ] = False
-    count_loss: Annotated[
-        bool, Meta(description="Count the output layer and the loss as a layer: the last stage has one less.")
-    ] = False
-    sequence_parallel: Annotated[
-        bool, Meta(description="Also split norms and dropouts along the sequence. Requires `tp` above 1.")
-    ] = False
-    distributed_optimizer: Annotated[
-        bool, Meta(description="Shard optimizer states over the data-parallel replicas, like ZeRO 1.")
-    ] = False
-    overlap: Annotated[
-        bool, Meta(description="Overlap communication with computation: gradients, parameters and pipeline stages.")
-    ] = False
-    micro_batch: Annotated[int, Meta(description="Samples per replica and micro batch.", ge=1)] = 1
-    global_batch: Annotated[
-        int | None, Meta(description="Samples per step over all GPUs. Default: one micro batch per replica.", ge=1)
-    ] = None
+    tp: Annotated[int, Meta(ge=1)] = 1
+    """Tensor parallel size: GPUs that share each layer. Keep it within one node."""
+    pp: Annotated[int, Meta(ge=1)] = 1
+    """Pipeline parallel size: number of stages that the layers are divided into."""
+    cp: Annotated[int, Meta(ge=1)] = 1
+    """Context parallel size: GPUs that share each sequence."""
+    ep: Annotated[int, Meta(ge=1)] = 1
+    """Expert parallel size: GPUs that share the experts of a layer. Requires no additional GPUs."""
+    etp: Annotated[int | None, Meta(ge=1)] = None
+    """Tensor parallel size within an expert. Default: `tp`."""
+    vpp: Annotated[int | None, Meta(ge=2)] = None
+    """Virtual stages per pipeline rank: interleaved schedule, for smaller pipeline bubbles."""
+    first_stage_layers: Annotated[int | None, Meta(ge=1)] = None
+    """Layers of the first pipeline stage, where PP does not divide the layers. The other stages share the rest
+    evenly."""
+    last_stage_layers: Annotated[int | None, Meta(ge=1)] = None
+    """Layers of the last pipeline stage."""
+    count_embedding: bool = False
+    """Count the embedding as a layer when layers are divided into stages: the first stage has one less. Unlike
+    `first_stage_layers`, it suits virtual stages."""
+    count_loss: bool = False
+    """Count the output layer and the loss as a layer: the last stage has one less."""
+    sequence_parallel: bool = False
+    """Also split norms and dropouts along the sequence. Requires `tp` above 1."""
+    distributed_optimizer: bool = False
+    """Shard optimizer states over the data-parallel replicas, like ZeRO 1."""
+    overlap: bool = False
+    """Overlap communication with computation: gradients, parameters and pipeline stages."""
+    micro_batch: Annotated[int, Meta(ge=1)] = 1
+    """Samples per replica and micro batch."""
+    global_batch: Annotated[int | None, Meta(ge=1)] = None
+    """Samples per step over all GPUs. Default: one micro batch per replica."""
 
     @property
     def model_parallel(self) -> int:

@@ -24,33 +24,22 @@ Factor = Annotated[str, Meta(pattern=FACTOR, examples=["x1.5"])]
 class RetryStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A change for the next attempt. All keys of a step change together."""
 
-    change: Annotated[
-        Literal["half_batch"] | None,
-        Meta(
-            description="A predefined change. `half_batch` halves the micro batch and doubles the gradient "
-            "accumulation, so that the global batch stays the same: `strategy.micro_batch`, "
-            "`parallel.micro_batch`, or the arguments named by `retry.batch`."
-        ),
-    ] = None
-    memory: Annotated[Factor | None, Meta(description="Factor for the memory per node, up to the node's memory.")] = (
-        None
-    )
-    time: Annotated[Factor | None, Meta(description="Factor for the time limit, up to the queue's limit.")] = None
-    nodes: Annotated[
-        Factor | None, Meta(description="Factor for the number of nodes, rounded down, at least one.", examples=["x2"])
-    ] = None
-    queue: Annotated[str | None, Meta(description="Another queue of the site.")] = None
-    set: Annotated[
-        dict[str, Any],
-        Meta(
-            description="Values to override, by dotted key, as in `--set`. Only these changes may alter the "
-            "training itself.",
-            examples=[{"strategy.fsdp.activation_checkpointing": True}],
-        ),
-    ] = {}
-    times: Annotated[
-        int, Meta(description="How often to apply this change before moving on to the next step.", ge=1)
-    ] = 1
+    change: Literal["half_batch"] | None = None
+    """A predefined change. `half_batch` halves the micro batch and doubles the gradient accumulation, so that the
+    global batch stays the same: `strategy.micro_batch`, `parallel.micro_batch`, or the arguments named by
+    `retry.batch`."""
+    memory: Factor | None = None
+    """Factor for the memory per node, up to the node's memory."""
+    time: Factor | None = None
+    """Factor for the time limit, up to the queue's limit."""
+    nodes: Annotated[Factor | None, Meta(examples=["x2"])] = None
+    """Factor for the number of nodes, rounded down, at least one."""
+    queue: str | None = None
+    """Another queue of the site."""
+    set: Annotated[dict[str, Any], Meta(examples=[{"strategy.fsdp.activation_checkpointing": True}])] = {}
+    """Values to override, by dotted key, as in `--set`. Only these changes may alter the training itself."""
+    times: Annotated[int, Meta(ge=1)] = 1
+    """How often to apply this change before moving on to the next step."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -61,13 +50,10 @@ class RetryStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Reaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Response to one class of failures."""
 
-    verdict: Annotated[
-        Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP"] | None,
-        Meta(description="Verdict that replaces the class's default. With `steps`, it is RETRY_CHANGED."),
-    ] = None
-    steps: Annotated[
-        list[RetryStep], Meta(description="Changes to apply one after another. After the last one, the run stops.")
-    ] = []
+    verdict: Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP"] | None = None
+    """Verdict that replaces the class's default. With `steps`, it is RETRY_CHANGED."""
+    steps: list[RetryStep] = []
+    """Changes to apply one after another. After the last one, the run stops."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -80,11 +66,12 @@ class Reaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Delay before an attempt without changes."""
 
-    first: Annotated[Duration, Meta(description="First delay.")] = 30
-    factor: Annotated[
-        float, Meta(description="Factor by which the delay grows while the run makes no progress.", ge=1)
-    ] = 2
-    most: Annotated[Duration, Meta(description="Maximum delay.")] = 600
+    first: Duration = 30
+    """First delay."""
+    factor: Annotated[float, Meta(ge=1)] = 2
+    """Factor by which the delay grows while the run makes no progress."""
+    most: Duration = 600
+    """Maximum delay."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -95,76 +82,41 @@ class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class BatchKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Arguments that hold the batch size, for `half_batch`."""
 
-    micro: Annotated[str, Meta(description="Dotted key of the micro batch size.", examples=["args.batch-size"])]
-    accumulation: Annotated[
-        str | None, Meta(description="Dotted key of the gradient accumulation. Omit it if the training derives it.")
-    ] = None
+    micro: Annotated[str, Meta(examples=["args.batch-size"])]
+    """Dotted key of the micro batch size."""
+    accumulation: str | None = None
+    """Dotted key of the gradient accumulation. Omit it if the training derives it."""
 
 
 class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to retry automatically, and how often. The page [recovery](recovery.md) lists the verdict for each class."""
 
-    max_attempts: Annotated[
-        int,
-        Meta(
-            description="Maximum number of attempts, including the first. Attempts that made progress and ended by "
-            "the time limit or by preemption do not count. 1 disables retries.",
-            ge=1,
-        ),
-    ] = 20
-    no_progress: Annotated[
-        int,
-        Meta(
-            description="Stop the run after this many consecutive attempts without progress and without changes.", ge=1
-        ),
-    ] = 2
-    budgets: Annotated[
-        dict[str, int],
-        Meta(
-            description="How often to retry a class of failures while the run makes no progress.",
-            examples=[{"nccl_timeout": 3}],
-        ),
-    ] = {}
-    backoff: Annotated[Backoff, Meta(description="Delay before retrying without changes.")] = Backoff()
-    in_allocation: Annotated[
-        Literal["auto", "off"],
-        Meta(
-            description="Where the next attempt runs. `auto`: in the same job where it fits and enough time is left, "
-            "without waiting in the queue again. `off`: always in a new job."
-        ),
-    ] = "auto"
-    successor: Annotated[
-        Literal["auto", "on", "off"],
-        Meta(
-            description="Whether the run's next job waits in the queue while the current one trains, and takes over if "
-            "that one ends before the run does. `auto`: where the time limit is at least one hour and the site "
-            "allows it."
-        ),
-    ] = "auto"
-    on: Annotated[
-        dict[str, Reaction],
-        Meta(
-            description="Responses to classes of failures, replacing the defaults.",
-            examples=[{"cuda_oom": ["half_batch"], "user_code_error": "RETRY"}],
-        ),
-    ] = {}
-    batch: Annotated[BatchKeys | None, Meta(description="Arguments that hold the batch size.")] = None
-    lost_after: Annotated[
-        Duration,
-        Meta(
-            description="If Slurm no longer knows the job and it left no end record, treat its node as failed "
-            "after its logs have been silent for this long."
-        ),
-    ] = 900
-    most_excluded: Annotated[
-        int, Meta(description="Maximum number of nodes to exclude because they failed in this run.", ge=0)
-    ] = 8
-    stuck_after: Annotated[
-        Duration,
-        Meta(
-            description="How long to keep a job in the queue that can never start, so that someone can fix the cause."
-        ),
-    ] = 300
+    max_attempts: Annotated[int, Meta(ge=1)] = 20
+    """Maximum number of attempts, including the first. Attempts that made progress and ended by the time limit or
+    by preemption do not count. 1 disables retries."""
+    no_progress: Annotated[int, Meta(ge=1)] = 2
+    """Stop the run after this many consecutive attempts without progress and without changes."""
+    budgets: Annotated[dict[str, int], Meta(examples=[{"nccl_timeout": 3}])] = {}
+    """How often to retry a class of failures while the run makes no progress."""
+    backoff: Backoff = Backoff()
+    """Delay before retrying without changes."""
+    in_allocation: Literal["auto", "off"] = "auto"
+    """Where the next attempt runs. `auto`: in the same job where it fits and enough time is left, without waiting
+    in the queue again. `off`: always in a new job."""
+    successor: Literal["auto", "on", "off"] = "auto"
+    """Whether the run's next job waits in the queue while the current one trains, and takes over if that one ends
+    before the run does. `auto`: where the time limit is at least one hour and the site allows it."""
+    on: Annotated[dict[str, Reaction], Meta(examples=[{"cuda_oom": ["half_batch"], "user_code_error": "RETRY"}])] = {}
+    """Responses to classes of failures, replacing the defaults."""
+    batch: BatchKeys | None = None
+    """Arguments that hold the batch size."""
+    lost_after: Duration = 900
+    """If Slurm no longer knows the job and it left no end record, treat its node as failed after its logs have been
+    silent for this long."""
+    most_excluded: Annotated[int, Meta(ge=0)] = 8
+    """Maximum number of nodes to exclude because they failed in this run."""
+    stuck_after: Duration = 300
+    """How long to keep a job in the queue that can never start, so that someone can fix the cause."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:

@@ -13,70 +13,50 @@ ConfigReader = Literal["deepspeed", "trainer", "accelerate"]
 class FullySharded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """FSDP configuration."""
 
-    version: Annotated[Literal[1, 2], Meta(description="FSDP version.")] = 2
-    sharding_strategy: Annotated[
-        Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"],
-        Meta(
-            description="What is sharded: FULL_SHARD everything (like ZeRO 3), SHARD_GRAD_OP gradients and "
-            "optimizer states (like ZeRO 2), NO_SHARD nothing, HYBRID_SHARD everything within a node. "
-            "In version 2 this sets reshard_after_forward."
-        ),
-    ] = "FULL_SHARD"
-    wrap_policy: Annotated[
-        Literal["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"],
-        Meta(description="What forms an FSDP unit: a layer class, a number of parameters, or the whole model."),
-    ] = "TRANSFORMER_BASED_WRAP"
-    wrap_class: Annotated[
-        list[str],
-        Meta(
-            description="Layer classes to wrap, such as LlamaDecoderLayer. Each must exist in the model. Default: "
-            "the model's _no_split_modules."
-        ),
-    ] = []
-    min_params: Annotated[
-        int | None, Meta(description="Minimum number of parameters per unit for SIZE_BASED_WRAP. Default: 1e8.", ge=1)
-    ] = None
-    state_dict: Annotated[
-        Literal["FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"],
-        Meta(description="Checkpoint format: one file, or one file per process."),
-    ] = "SHARDED_STATE_DICT"
-    offload: Annotated[bool, Meta(description="Keep unused parameters in CPU memory.")] = False
-    activation_checkpointing: Annotated[bool, Meta(description="Recompute activations to save memory.")] = False
+    version: Literal[1, 2] = 2
+    """FSDP version."""
+    sharding_strategy: Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"] = (
+        "FULL_SHARD"
+    )
+    """What is sharded: FULL_SHARD everything (like ZeRO 3), SHARD_GRAD_OP gradients and optimizer states (like ZeRO
+    2), NO_SHARD nothing, HYBRID_SHARD everything within a node. In version 2 this sets reshard_after_forward."""
+    wrap_policy: Literal["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"] = "TRANSFORMER_BASED_WRAP"
+    """What forms an FSDP unit: a layer class, a number of parameters, or the whole model."""
+    wrap_class: list[str] = []
+    """Layer classes to wrap, such as LlamaDecoderLayer. Each must exist in the model. Default: the model's
+    _no_split_modules."""
+    min_params: Annotated[int | None, Meta(ge=1)] = None
+    """Minimum number of parameters per unit for SIZE_BASED_WRAP. Default: 1e8."""
+    state_dict: Literal["FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"] = "SHARDED_STATE_DICT"
+    """Checkpoint format: one file, or one file per process."""
+    offload: bool = False
+    """Keep unused parameters in CPU memory."""
+    activation_checkpointing: bool = False
+    """Recompute activations to save memory."""
 
 
 class ZeroOptions(Struct, frozen=True, kw_only=True):
     """The batch, and options of ZeRO."""
 
-    micro_batch: Annotated[int | None, Meta(description="Samples per process and micro batch.", ge=1)] = None
-    global_batch: Annotated[
-        int | None, Meta(description="Samples per step over all processes.", ge=1, extra={"names": ["--train-batch"]})
-    ] = None
-    gradient_accumulation: Annotated[int | None, Meta(description="Micro batches per optimizer step.", ge=1)] = None
-    gradient_clipping: Annotated[
-        float | None, Meta(description="ZeRO: maximum gradient norm. 0 disables clipping.", ge=0)
-    ] = None
-    offload_optimizer: Annotated[
-        Device,
-        Meta(
-            description="ZeRO: location of the optimizer states: GPU (`none`), CPU memory, or NVMe (stage 3 only).",
-            extra={"bare": "cpu"},
-        ),
-    ] = "none"
-    offload_param: Annotated[
-        Device, Meta(description="ZeRO: location of unused parameters. Stage 3 only.", extra={"bare": "cpu"})
-    ] = "none"
-    nvme_path: Annotated[
-        str | None, Meta(description="ZeRO: folder on each node's local NVMe disk, for offloading.")
-    ] = None
-    buckets: Annotated[
-        int,
-        Meta(
-            description="ZeRO: elements per gradient bucket, about 18 bytes of GPU memory each. Use 50000000 to "
-            "200000000 on GPUs with 24 to 40 GB.",
-            ge=1,
-        ),
-    ] = 500_000_000
-    overlap: Annotated[bool, Meta(description="ZeRO: reduce gradients during the backward pass.")] = True
+    micro_batch: Annotated[int | None, Meta(ge=1)] = None
+    """Samples per process and micro batch."""
+    global_batch: Annotated[int | None, Meta(ge=1, extra={"names": ["--train-batch"]})] = None
+    """Samples per step over all processes."""
+    gradient_accumulation: Annotated[int | None, Meta(ge=1)] = None
+    """Micro batches per optimizer step."""
+    gradient_clipping: Annotated[float | None, Meta(ge=0)] = None
+    """ZeRO: maximum gradient norm. 0 disables clipping."""
+    offload_optimizer: Annotated[Device, Meta(extra={"bare": "cpu"})] = "none"
+    """ZeRO: location of the optimizer states: GPU (`none`), CPU memory, or NVMe (stage 3 only)."""
+    offload_param: Annotated[Device, Meta(extra={"bare": "cpu"})] = "none"
+    """ZeRO: location of unused parameters. Stage 3 only."""
+    nvme_path: str | None = None
+    """ZeRO: folder on each node's local NVMe disk, for offloading."""
+    buckets: Annotated[int, Meta(ge=1)] = 500_000_000
+    """ZeRO: elements per gradient bucket, about 18 bytes of GPU memory each. Use 50000000 to 200000000 on GPUs with
+    24 to 40 GB."""
+    overlap: bool = True
+    """ZeRO: reduce gradients during the backward pass."""
 
 
 class Strategy(ZeroOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,27 +67,17 @@ class Strategy(ZeroOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Trainer.
     """
 
-    name: Annotated[
-        Literal["ddp", "fsdp", "zero0", "zero1", "zero2", "zero3", "megatron", "none"],
-        Meta(description="The strategy, passed to the training in HPC_LAUNCH_STRATEGY."),
-    ]
-    reader: Annotated[
-        ConfigReader | None,
-        Meta(
-            description="Who reads the configuration: `deepspeed` for a training that calls `deepspeed.initialize` "
-            "itself (the default for ZeRO), `trainer` for the Transformers Trainer, `accelerate` for a "
-            "training with an `Accelerator()`, which is configured through environment variables."
-        ),
-    ] = field(default=None, name="for")
-    file: Annotated[
-        str | None,
-        Meta(
-            description="Your own configuration file, relative to the job file, instead of a generated one. It is "
-            "checked and passed on unchanged.",
-            examples=["ds_config.json"],
-        ),
-    ] = None
-    fsdp: Annotated[FullySharded, Meta(description="FSDP configuration.")] = FullySharded()
+    name: Literal["ddp", "fsdp", "zero0", "zero1", "zero2", "zero3", "megatron", "none"]
+    """The strategy, passed to the training in HPC_LAUNCH_STRATEGY."""
+    reader: ConfigReader | None = field(default=None, name="for")
+    """Who reads the configuration: `deepspeed` for a training that calls `deepspeed.initialize` itself (the default
+    for ZeRO), `trainer` for the Transformers Trainer, `accelerate` for a training with an `Accelerator()`, which is
+    configured through environment variables."""
+    file: Annotated[str | None, Meta(examples=["ds_config.json"])] = None
+    """Your own configuration file, relative to the job file, instead of a generated one. It is checked and passed
+    on unchanged."""
+    fsdp: FullySharded = FullySharded()
+    """FSDP configuration."""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:

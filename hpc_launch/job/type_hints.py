@@ -79,7 +79,10 @@ def descriptions(type_: type[Struct]) -> dict[str, str]:
 
     texts: dict[str, str] = {}
     for one in reversed(type_.__mro__[: type_.__mro__.index(Struct)]):
-        (definition,) = ast.parse(dedent(inspect.getsource(one))).body
+        try:
+            (definition,) = ast.parse(dedent(inspect.getsource(one))).body
+        except OSError:  # installed without its source
+            continue
         body = definition.body if isinstance(definition, ast.ClassDef) else []
         for field, below in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(field.target, ast.Name):

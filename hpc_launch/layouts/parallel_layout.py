@@ -107,14 +107,18 @@ def _refused(message: str, place: Place, hint: str) -> tuple[None, list[Finding]
 class ModelShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The sizes of a transformer that limit its parallelism. None: not checked."""
 
-    num_layers: Annotated[int | None, Meta(description="Transformer layers.", ge=1)] = None
-    hidden_size: Annotated[int | None, Meta(description="Width of the residual stream.", ge=1)] = None
-    heads: Annotated[int | None, Meta(description="Attention heads.", ge=1)] = None
-    query_groups: Annotated[
-        int | None, Meta(description="Groups of grouped-query attention. Default: one per head.", ge=1)
-    ] = None
-    num_experts: Annotated[int | None, Meta(description="Experts per mixture-of-experts layer.", ge=1)] = None
-    seq_length: Annotated[int | None, Meta(description="Tokens per sequence.", ge=1)] = None
+    num_layers: Annotated[int | None, Meta(ge=1)] = None
+    """Transformer layers."""
+    hidden_size: Annotated[int | None, Meta(ge=1)] = None
+    """Width of the residual stream."""
+    heads: Annotated[int | None, Meta(ge=1)] = None
+    """Attention heads."""
+    query_groups: Annotated[int | None, Meta(ge=1)] = None
+    """Groups of grouped-query attention. Default: one per head."""
+    num_experts: Annotated[int | None, Meta(ge=1)] = None
+    """Experts per mixture-of-experts layer."""
+    seq_length: Annotated[int | None, Meta(ge=1)] = None
+    """Tokens per sequence."""
 
 
 class ParallelLayout(Struct, frozen=True):

@@ -35,13 +35,16 @@ _OPTIONS = {"time": "--time-limit", "launcher": "--use-deepspeed", "args": "--",
 class JobOptions(Struct, frozen=True, kw_only=True):
     """What both scripts ask for."""
 
-    script: Annotated[str, Meta(description="The training's Python file, absolute or relative to this folder.")]
-    gpus_per_node: Annotated[
-        int, Meta(description="GPUs per node: one process each.", ge=1, extra={"names": ["--num-gpus-per-node"]})
-    ] = 1
-    cpus_per_node: Annotated[int | None, Meta(description="CPUs per node. Default: 8 per GPU.", ge=1)] = None
-    use_deepspeed: Annotated[bool, Meta(description="Start with DeepSpeed's launcher instead of torchrun.")] = False
-    arguments: Annotated[tuple[str, ...], Meta(description="The training's own arguments.", extra={"rest": True})] = ()
+    script: str
+    """The training's Python file, absolute or relative to this folder."""
+    gpus_per_node: Annotated[int, Meta(ge=1, extra={"names": ["--num-gpus-per-node"]})] = 1
+    """GPUs per node: one process each."""
+    cpus_per_node: Annotated[int | None, Meta(ge=1)] = None
+    """CPUs per node. Default: 8 per GPU."""
+    use_deepspeed: bool = False
+    """Start with DeepSpeed's launcher instead of torchrun."""
+    arguments: Annotated[tuple[str, ...], Meta(extra={"rest": True})] = ()
+    """The training's own arguments."""
 
     def job(self) -> dict[str, Any]:
         """The equivalent job file; keys without a value are left out later."""
@@ -62,33 +65,35 @@ class JobOptions(Struct, frozen=True, kw_only=True):
 class Hostfile(Struct, frozen=True, kw_only=True):
     """A request for a hostfile."""
 
-    hosts: Annotated[
-        str | None,
-        Meta(
-            description="The nodes as a Slurm host list, such as n[1-4]. Default: the nodes of the Slurm job around it."
-        ),
-    ] = None
-    slots: Annotated[int, Meta(description="Processes per node: its GPUs.", ge=1)] = 1
-    suffix: Annotated[str, Meta(description="Appended to each name, if the fast network has its own names.")] = ""
+    hosts: str | None = None
+    """The nodes as a Slurm host list, such as n[1-4]. Default: the nodes of the Slurm job around it."""
+    slots: Annotated[int, Meta(ge=1)] = 1
+    """Processes per node: its GPUs."""
+    suffix: str = ""
+    """Appended to each name, if the fast network has its own names."""
 
 
 class SbatchScript(JobOptions, frozen=True, kw_only=True):
     """A request for an sbatch script."""
 
-    name: Annotated[str, Meta(description="The job's name.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "train"
-    nodes: Annotated[int, Meta(description="Number of nodes.", ge=1, extra={"names": ["--num-nodes"]})] = 1
-    memory: Annotated[
-        str | None, Meta(description="Memory per node, such as 256G; 0: all of it. Default: Slurm's.")
-    ] = None
-    time_limit: Annotated[
-        str,
-        Meta(description="Time limit as in Slurm: 48:00:00; a bare number is minutes.", extra={"names": ["--time"]}),
-    ] = "01:00:00"
-    partition: Annotated[str | None, Meta(description="The partition. Default: Slurm's.")] = None
-    account: Annotated[str | None, Meta(description="The account to charge.")] = None
-    module: Annotated[list[str], Meta(description="An environment module to load; can be repeated.")] = []
-    conda: Annotated[str | None, Meta(description="A conda environment to activate.")] = None
-    venv: Annotated[str | None, Meta(description="The folder of a virtual environment to activate.")] = None
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "train"
+    """The job's name."""
+    nodes: Annotated[int, Meta(ge=1, extra={"names": ["--num-nodes"]})] = 1
+    """Number of nodes."""
+    memory: str | None = None
+    """Memory per node, such as 256G; 0: all of it. Default: Slurm's."""
+    time_limit: Annotated[str, Meta(extra={"names": ["--time"]})] = "01:00:00"
+    """Time limit as in Slurm: 48:00:00; a bare number is minutes."""
+    partition: str | None = None
+    """The partition. Default: Slurm's."""
+    account: str | None = None
+    """The account to charge."""
+    module: list[str] = []
+    """An environment module to load; can be repeated."""
+    conda: str | None = None
+    """A conda environment to activate."""
+    venv: str | None = None
+    """The folder of a virtual environment to activate."""
 
     def job(self) -> dict[str, Any]:
         """The equivalent job file."""
@@ -100,22 +105,16 @@ class SbatchScript(JobOptions, frozen=True, kw_only=True):
 class NodeScript(JobOptions, frozen=True, kw_only=True):
     """A request for the script of one node."""
 
-    num_nodes: Annotated[int, Meta(description="Number of nodes.", ge=1, extra={"names": ["--nodes"]})] = 1
-    master_addr: Annotated[
-        str | None, Meta(description="The first node's name or address, as the other nodes reach it.")
-    ] = None
-    master_port: Annotated[
-        int,
-        Meta(
-            description="A free port on the first node, below 32768: outgoing connections use the ports above.",
-            ge=1024,
-            le=32767,
-        ),
-    ] = 29500
-    node_rank: Annotated[
-        int, Meta(description="This node's rank, from 0; rank 0 is the node of --master-addr.", ge=0)
-    ] = 0
-    python: Annotated[str, Meta(description="The Python interpreter of the training.")] = "python3"
+    num_nodes: Annotated[int, Meta(ge=1, extra={"names": ["--nodes"]})] = 1
+    """Number of nodes."""
+    master_addr: str | None = None
+    """The first node's name or address, as the other nodes reach it."""
+    master_port: Annotated[int, Meta(ge=1024, le=32767)] = 29500
+    """A free port on the first node, below 32768: outgoing connections use the ports above."""
+    node_rank: Annotated[int, Meta(ge=0)] = 0
+    """This node's rank, from 0; rank 0 is the node of --master-addr."""
+    python: str = "python3"
+    """The Python interpreter of the training."""
 
     @property
     def hosts(self) -> list[str]:

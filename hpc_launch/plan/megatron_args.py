@@ -24,15 +24,14 @@ from hpc_launch.plan.strategy_files import EXPLICIT
 class MegatronJob(Struct, frozen=True, kw_only=True):
     """Options beyond the layout and the model."""
 
-    world_size: Annotated[int, Meta(description="Total number of processes.", ge=1)]
-    gpus_per_node: Annotated[
-        int | None, Meta(description="GPUs per node, to check that TP stays within one.", ge=1)
-    ] = None
-    precision: Annotated[Literal["bf16", "fp16", "fp32"], Meta(description="The precision of the training.")] = "bf16"
-    format: Annotated[
-        Literal["lines", "args"],
-        Meta(description="One flag per line, or an `args:` block for a job file."),
-    ] = "lines"
+    world_size: Annotated[int, Meta(ge=1)]
+    """Total number of processes."""
+    gpus_per_node: Annotated[int | None, Meta(ge=1)] = None
+    """GPUs per node, to check that TP stays within one."""
+    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    """The precision of the training."""
+    format: Literal["lines", "args"] = "lines"
+    """One flag per line, or an `args:` block for a job file."""
 
 
 def make(job: MegatronJob, parallel: Parallel, model: ModelShape) -> tuple[str | None, list[Finding]]:

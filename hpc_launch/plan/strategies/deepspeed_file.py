@@ -34,25 +34,18 @@ AUTO = "auto"
 class DeepSpeed(ZeroOptions, frozen=True, kw_only=True):
     """A request for a DeepSpeed configuration. Bucket sizes are in elements, not bytes."""
 
-    zero_stage: Annotated[
-        Literal[0, 1, 2, 3],
-        Meta(description="What ZeRO shards: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters."),
-    ] = 2
-    bf16: Annotated[bool, Meta(description="Train in bfloat16.")] = False
-    fp16: Annotated[bool, Meta(description="Train in float16 with dynamic loss scaling.")] = False
-    world_size: Annotated[
-        int | None, Meta(description="Total number of processes; needed to check the batch sizes.", ge=1)
-    ] = None
-    model_parallel: Annotated[
-        int, Meta(description="Processes that share one replica of the model (tensor × pipeline × sequence).", ge=1)
-    ] = 1
-    auto: Annotated[
-        bool,
-        Meta(
-            description="Write `auto` where the Transformers Trainer fills in its own arguments. Only Hugging Face "
-            "supports `auto`."
-        ),
-    ] = False
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    """What ZeRO shards: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters."""
+    bf16: bool = False
+    """Train in bfloat16."""
+    fp16: bool = False
+    """Train in float16 with dynamic loss scaling."""
+    world_size: Annotated[int | None, Meta(ge=1)] = None
+    """Total number of processes; needed to check the batch sizes."""
+    model_parallel: Annotated[int, Meta(ge=1)] = 1
+    """Processes that share one replica of the model (tensor × pipeline × sequence)."""
+    auto: bool = False
+    """Write `auto` where the Transformers Trainer fills in its own arguments. Only Hugging Face supports `auto`."""
 
 
 _ZERO = "zero_optimization"

@@ -47,21 +47,14 @@ _RESHARD = {
 class Fsdp(FullySharded, frozen=True, kw_only=True):
     """A request for an FSDP configuration."""
 
-    mixed_precision: Annotated[
-        Literal["bf16", "fp16", "no"],
-        Meta(description="Mixed precision of the computation.", extra={"also": _PRECISIONS}),
-    ] = "bf16"
-    reader: Annotated[
-        Reader,
-        Meta(
-            description="Who reads the file: `accelerate launch --config_file`, or TrainingArguments(fsdp_config=...).",
-            extra={"name": "--for"},
-        ),
-    ] = "accelerate"
-    num_machines: Annotated[int, Meta(description="Nodes, for Accelerate.", ge=1)] = 1
-    num_processes: Annotated[
-        int | None, Meta(description="Processes over all nodes, for Accelerate; its launcher needs the number.", ge=1)
-    ] = None
+    mixed_precision: Annotated[Literal["bf16", "fp16", "no"], Meta(extra={"also": _PRECISIONS})] = "bf16"
+    """Mixed precision of the computation."""
+    reader: Annotated[Reader, Meta(extra={"name": "--for"})] = "accelerate"
+    """Who reads the file: `accelerate launch --config_file`, or TrainingArguments(fsdp_config=...)."""
+    num_machines: Annotated[int, Meta(ge=1)] = 1
+    """Nodes, for Accelerate."""
+    num_processes: Annotated[int | None, Meta(ge=1)] = None
+    """Processes over all nodes, for Accelerate; its launcher needs the number."""
 
 
 FIELDS = {
