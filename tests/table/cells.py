@@ -42,6 +42,7 @@ REFUSED = {
 }
 """Launchers that refuse every image on several nodes: the finding, and why."""
 
+_WITHOUT_SRUN = "tests/slurm/test_without_srun.py::"
 _TABLE = "tests/slurm/test_table.py::"
 _STRATEGIES = "tests/slurm/test_strategies.py::"
 _IN_TURN = f"{_TABLE}test_ddp_fsdp_and_zero_in_turn"
@@ -83,8 +84,8 @@ RUN: dict[tuple[str, str], dict[str, str]] = {
         ("zero1", "zero2", "zero3"), f"{_TABLE}test_zero_by_deepspeed_in_an_image"
     ),
     ("deepspeed, pdsh", "none"): {
-        "none": "tests/slurm/test_launchers_pdsh.py::test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end",
-        "zero1": "tests/slurm/test_launchers_pdsh.py::test_the_example_trains_over_two_nodes",
+        "none": f"{_WITHOUT_SRUN}test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end",
+        "zero1": f"{_WITHOUT_SRUN}test_the_example_trains_on_two_nodes",
         **dict.fromkeys(("zero2", "zero3"), f"{_TABLE}test_zero_by_deepspeed_over_ssh"),
     },
     ("srun", "none"): {
