@@ -72,7 +72,7 @@ ARCHIVE = "agent.pyz"
 HOOKS = AGENT / "hpc_launch_hooks.py"
 PHASES = AGENT / "sitecustomize.py"
 """On the PYTHONPATH of a training, and therefore files of their own."""
-_MAIN = "from hpc_launch.agent.__main__ import main\n\nmain()\n"
+_MAIN = "from hpc_launch.agent import main\n\nmain()\n"
 _OLDEST = (1980, 1, 1, 0, 0, 0)
 
 

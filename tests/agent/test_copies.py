@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.agent.copies import output_lines
-from hpc_launch.agent.copy_list import TooLargeError, run_files, workdir_files
-from hpc_launch.agent.folders import NotOwnError, prepare
+from hpc_launch.agent.folders import NotOwnError, TooLargeError, prepare, run_files, workdir_files
 from tests.agent.program import program
 from tests.busy import patience
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from hpc_launch.agent.copy_list import is_private, is_skipped
+from hpc_launch.agent.folders import is_private, is_skipped
 from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.runs.layout import RunFolder
