@@ -44,13 +44,8 @@ class Holder(NamedTuple):
 
     def __str__(self) -> str:
         clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since))
-        return "%s is in use by %s: run %s, job %s, since %s" % (
-            os.uname().nodename,
-            self.user,
-            self.run,
-            self.job_id,
-            clock,
-        )
+        who = os.uname().nodename, self.user, self.run, self.job_id, clock
+        return "%s is in use by %s: run %s, job %s, since %s" % who
 
 
 def holders() -> Iterator[Holder]:
@@ -98,15 +93,9 @@ class Lease:
     def __init__(self, run: str, job_id: str) -> None:
         self.run, self.over, self.lock = run, False, threading.Lock()
         name = "%s%s.%d.%s" % (PREFIX, os.uname().nodename, os.getuid(), job_id)
-        late = SETTLE_S
-        while late >= SETTLE_S:  # by then another job may have looked
-            self.path = os.path.join(FOLDER, "%s.%s" % (name, os.urandom(8).hex()))  # which nobody knows in advance
-            since = time.time()
-            self.text = json.dumps({"run": run, "job_id": job_id, "since": since})
-            self.write()
-            late = time.time() - since
-            if late >= SETTLE_S:
-                os.unlink(self.path)
+        self.path = os.path.join(FOLDER, "%s.%s" % (name, os.urandom(8).hex()))  # which nobody knows in advance
+        self.text = json.dumps({"run": run, "job_id": job_id, "since": time.time()})
+        self.write()
         threading.Thread(target=self.renew, daemon=True).start()
 
     def write(self) -> None:
@@ -122,7 +111,7 @@ class Lease:
         time.sleep(SETTLE_S)
         end = time.monotonic() + EXPIRES_S
         while True:
-            first = next((one for one in holders()), None)
+            first = next(holders(), None)
             if first is None or first.path == self.path:
                 return None
             if first.uid != os.getuid() or first.run != self.run or time.monotonic() > end:
@@ -136,9 +125,7 @@ class Lease:
                 try:
                     if os.path.exists(self.path):
                         os.utime(self.path)
-                    elif (
-                        not self.over
-                    ):  # logind removes the files of a user who logs out (RemoveIPC= in logind.conf(5))
+                    elif not self.over:  # logind removes the files of a user who logs out (RemoveIPC=, logind.conf(5))
                         self.write()
                 except OSError:
                     pass

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from hpc_launch.agent.job_processes import start_of
 from hpc_launch.agent.notify_event import point_over, read, record_event
@@ -21,23 +21,15 @@ LONGEST_LINE = 2000
 _POINT = re.compile(r"(.+)\.([0-9]+)$")
 
 
-class TooSlow(Exception):
-    """A search took too long."""
-
-
 class Log:
-    """The log of rank 0: the newest step and loss in it, and how much was written."""
+    """The log of rank 0: the newest step in it, and how much was written."""
 
-    def __init__(self, attempt: str, plan: Dict[str, Any]) -> None:
+    def __init__(self, attempt: str, pattern: Any) -> None:
         self.logs = os.path.join(attempt, "logs")
-        self.patterns = {}  # type: Dict[str, Any]
-        for name in ("step", "loss"):
-            text = (plan.get("progress") or {}).get(name)
-            try:
-                if text:
-                    self.patterns[name] = re.compile(text)
-            except (re.error, RecursionError, OverflowError):
-                pass
+        try:
+            self.pattern = re.compile(pattern) if pattern else None
+        except (re.error, RecursionError, OverflowError):
+            self.pattern = None
         self.size = -1
         self.found = {}  # type: Dict[str, Any]
 
@@ -55,41 +47,33 @@ class Log:
         except OSError:
             return False
         first, self.size = self.size == -1, size
+        if self.pattern is None:
+            return not first or size > 0
         before = self.found.get("step")
         lines = [line[:LONGEST_LINE] for line in text.replace("\r", "\n").split("\n")[:-1]]
-        for name in list(self.patterns):
-            match = self.search(name, lines)
-            if match is not None:
-                self.take(name, match)
-        if "step" in self.patterns:
-            return bool(self.found.get("step") != before)
-        return not first or size > 0
+        words = [(word or "").replace(",", "").replace("_", "") for word in self.search(lines)]
+        numbers = [int(word) for word in words if word.isdigit() and len(word) < 18]
+        if words and len(numbers) == len(words):
+            self.found = dict(zip(("step", "total"), numbers))
+        return bool(self.found.get("step") != before)
 
-    def search(self, name: str, lines: Any) -> Any:
-        """The newest match of a pattern. One that is too slow is not used again."""
+    def search(self, lines: List[str]) -> Sequence[Optional[str]]:
+        """The groups of the newest match. A pattern that is too slow is not used again."""
 
         def stop(_number: int, _frame: Any) -> None:
-            raise TooSlow
+            raise TimeoutError
 
         before = signal.signal(signal.SIGALRM, stop)
         signal.setitimer(signal.ITIMER_REAL, SEARCH_S)
         try:
-            return next(filter(None, map(self.patterns[name].search, reversed(lines))), None)
-        except TooSlow:
-            del self.patterns[name]
-            return None
+            found = next(filter(None, map(self.pattern.search, reversed(lines))), None) if self.pattern else None
+            return found.groups() if found else ()
+        except TimeoutError:
+            self.pattern = None
+            return ()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-
-    def take(self, name: str, match: Any) -> None:
-        groups = [(group or "").replace(",", "").replace("_", "") for group in match.groups()]
-        if name == "loss":
-            self.found["loss"] = groups[0][:20] if groups else None
-        elif groups and groups[0].isdigit() and len(groups[0]) < 18:
-            self.found["step"] = int(groups[0])
-            if len(groups) > 1 and groups[1].isdigit() and len(groups[1]) < 18:
-                self.found["total"] = int(groups[1])
 
 
 class JobNotices:
@@ -107,7 +91,7 @@ class JobNotices:
         of_sweep = found is not None and found.group(1) == os.path.basename(self.sweep)
         self.point = found.group(2) if found is not None and of_sweep else None
         self.alone = self.point is None or bool(self.settings.get("each_point"))
-        self.log = Log(attempt, self.plan)
+        self.log = Log(attempt, (self.plan.get("progress") or {}).get("step"))
 
     def event(self, kind: str, **facts: Any) -> Dict[str, Any]:
         """An event of this attempt."""
@@ -143,7 +127,7 @@ class JobNotices:
         self.started()
         folder = self.run if self.alone else self.sweep
         self.deliver(folder)
-        steps = self.alone and "first_step" in self.wanted and "step" in self.log.patterns
+        steps = self.alone and "first_step" in self.wanted and self.log.pattern is not None
         silence = self.settings.get("no_progress_s") if self.alone and "no_progress" in self.wanted else None
         steps = steps and not os.path.exists(os.path.join(self.run, "notify", "first_step.json"))
         last = tried = time.time()
@@ -167,7 +151,7 @@ class JobNotices:
 
     def silent(self, seconds: float) -> None:
         """One message for each silence of the run: its number is the time at which it began, in seconds."""
-        what = "no new step" if "step" in self.log.patterns else "no output of rank 0"
+        what = "no new step" if self.log.pattern is not None else "no output of rank 0"
         reason = "%s for %d min" % (what, seconds / 60) if seconds >= 120 else "%s for %d s" % (what, seconds)
         name = "no_progress-%d" % (time.time() - seconds)
         record_event(self.run, name, self.event("no_progress", state="RUNNING", reason=reason))

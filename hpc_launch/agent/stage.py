@@ -43,6 +43,7 @@ from hpc_launch.agent.stage_environment import (
     own_root,
     python_of,
     read_description,
+    refuse_outside_links,
     size_of,
     size_text,
     touch,
@@ -108,7 +109,9 @@ def pack(store: str, source: str, shared_only: bool = False) -> str:
     if os.path.isfile(source):
         return _describe_image(store, source)
     python = python_of(source)
-    key = key_of(source, python, walk(source))
+    entries = walk(source)
+    refuse_outside_links(source, entries)
+    key = key_of(source, python, entries)
     make_own_folder(store)
     with locked(lock_file(store, key), LIMIT_S):
         if not _is_built(store, key):

@@ -1,8 +1,7 @@
 """A Python environment to be copied to a node's disk: its files, the key that names its state, and what has to change.
 
 A copy of an environment works because Python finds its prefix from its own path (site.py, PEP 405). The first lines of
-console scripts and absolute paths in .pth files are rewritten. Everything else that holds the original's path still
-refers to the original, which exists.
+console scripts are rewritten. Everything else that holds the original's path still refers to the original.
 
 The copies are in private folders on a disk that others may write to, with locks and descriptions.
 """
@@ -17,7 +16,7 @@ import stat
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Set
 
 from hpc_launch.agent.folders import file_system, make_own_folder, refuse_replaceable
 
@@ -124,65 +123,46 @@ def _ask_python(program: str, *options: str) -> Dict[str, Any]:
 
 
 def move(tree: str, final: str, source: str) -> None:
-    """Rewrite the paths in a copy of SOURCE that will be at FINAL: the interpreter in the first lines of console
-    scripts, folders of the environment in .pth files, and relative links that leave the environment."""
-    old = sorted({os.fsencode(source), os.fsencode(os.path.realpath(source))}, key=len, reverse=True)
-    new = os.fsencode(final)
-    for one in walk(tree):
-        path, (folder, name) = os.path.join(tree, one.path), os.path.split(one.path)
-        if one.target:
-            inside = os.path.normpath(os.path.join(folder, one.target))
-            if not os.path.isabs(one.target) and inside.split("/")[0] == "..":
-                os.unlink(path)
-                os.symlink(os.path.normpath(os.path.join(source, inside)), path)
-        elif stat.S_ISREG(one.mode) and folder == "bin":
-            _rewrite(path, one.mode, lambda text: _new_first_lines(text, old, new), only=b"#!")
-        elif name.endswith(".pth") and os.path.basename(folder) == "site-packages":
-            place = os.fsencode(os.path.join(source, folder))
-            _rewrite(path, one.mode, lambda text, place=place: _new_lines(text, old, new, place))  # type: ignore[misc]
+    """Rewrite the interpreter in the first lines of console scripts of a copy of SOURCE that will be at FINAL."""
+    folder = os.path.join(tree, "bin")
+    for name in os.listdir(folder) if not os.path.islink(folder) else ():
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and not os.path.islink(path):
+            _rewrite(path, {os.fsencode(source), os.fsencode(os.path.realpath(source))}, os.fsencode(final))
 
 
-def _rewrite(path: str, mode: int, change: Callable[[bytes], bytes], only: bytes = b"") -> None:
-    """Replace a file by a changed one: it may have other names."""
+def _rewrite(path: str, old: Set[bytes], new: bytes) -> None:
+    """Replace a script by a changed one: it may have other names."""
     with open(path, "rb") as stream:
-        if stream.read(len(only)) != only:
+        text = stream.read(2)
+        if text != b"#!":
             return
-        text = only + stream.read()
-    changed = change(text)
-    if changed != text:
-        with open(path + ".new", "xb") as stream:
-            stream.write(changed)
-            os.fchmod(stream.fileno(), stat.S_IMODE(mode))
-        os.rename(path + ".new", path)
-
-
-def _new_first_lines(text: bytes, old: List[bytes], new: bytes) -> bytes:
+        text += stream.read()
     # The second line names the interpreter if the path is long or has a space (pip, distlib: `'''exec' PATH`).
     lines = text.split(b"\n", 2)
     for at, line in enumerate(lines[:2]):
         if at == 0 or line.startswith(b"'''exec'"):
-            lines[at] = _moved(line, old, new)
-    return text if len(lines[0]) > LINE_LIMIT else b"\n".join(lines)
+            prefix = max((one + b"/" for one in old if one + b"/" in line), key=len, default=b"")
+            lines[at] = line.replace(prefix, new + b"/") if prefix else line
+    changed = b"\n".join(lines)
+    if changed != text and len(lines[0]) <= LINE_LIMIT:
+        with open(path + ".new", "xb") as stream:
+            stream.write(changed)
+            os.fchmod(stream.fileno(), stat.S_IMODE(os.stat(path).st_mode))
+        os.rename(path + ".new", path)
 
 
-def _moved(line: bytes, old: List[bytes], new: bytes) -> bytes:
-    for path in old:
-        if path + b"/" in line:
-            return line.replace(path + b"/", new + b"/")
-    return line
-
-
-def _new_lines(text: bytes, old: List[bytes], new: bytes, place: bytes) -> bytes:
-    """Lines of a .pth file (site.py, addpackage): folders of the environment move, folders outside it stay."""
-    inside = tuple(path + b"/" for path in old)
-
-    def changed(line: bytes) -> bytes:
-        if line.startswith(inside):
-            return _moved(line, old, new)
-        outside = os.path.normpath(os.path.join(place, line.rstrip()))
-        return outside if line.startswith(b"../") and not outside.startswith(inside) else line
-
-    return b"\n".join(map(changed, text.split(b"\n")))
+def refuse_outside_links(source: str, entries: List[Entry]) -> None:
+    """Raise NotStaged for a relative link, or line of a .pth file, that leaves the environment."""
+    for one in entries:
+        path, (folder, name) = os.path.join(source, one.path), os.path.split(one.path)
+        targets = [one.target]
+        if name.endswith(".pth") and stat.S_ISREG(one.mode):
+            with open(path, errors="replace") as stream:
+                targets = [line.rstrip() for line in stream]
+        for target in targets:
+            if target.startswith("..") and os.path.normpath(os.path.join(folder, target)).startswith(".."):
+                raise NotStaged("%s refers to %s, outside the environment" % (path, target))
 
 
 MEMORY = frozenset(("tmpfs", "ramfs"))
