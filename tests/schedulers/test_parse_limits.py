@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.schedulers.scheduler import Limit
-from hpc_launch.schedulers.slurm import query_limits
+from hpc_launch.schedulers.slurm import query_cluster, query_limits
 
 CAPTURED = (Path(__file__).parent / "captured" / "limits.txt").read_text()
 
@@ -18,7 +18,7 @@ def section(name: str) -> str:
 
 
 def test_the_association_of_each_cluster_and_partition() -> None:
-    rows = query_limits.rows(section("sacctmgr assoc"), query_limits.ASSOCIATION)
+    rows = query_cluster.rows(section("sacctmgr assoc"), query_limits.ASSOCIATION)
     assert [(row["cluster"], row["partition"]) for row in rows] == [
         ("testcluster", ""),
         ("testcluster", "debug"),
@@ -37,7 +37,7 @@ def test_the_association_of_each_cluster_and_partition() -> None:
 
 
 def test_the_limits_of_a_qos() -> None:
-    rows = {row["name"]: row for row in query_limits.rows(section("sacctmgr qos"), query_limits.QOS)}
+    rows = {row["name"]: row for row in query_cluster.rows(section("sacctmgr qos"), query_limits.QOS)}
     assert set(rows) == {"normal", "gpu-long", "endless"}
     found = {(one.name, one.resource): one for one in query_limits.limits_in("QOS gpu-long", rows["gpu-long"], {})}
     assert found["MinTRES", "gres/gpu"].least
@@ -66,8 +66,8 @@ def test_reservations_of_nodes() -> None:
 
 
 def test_what_22_05_prints() -> None:
-    (association,) = query_limits.rows(section("22.05 assoc"), query_limits.ASSOCIATION)
-    (qos,) = query_limits.rows(section("22.05 qos"), query_limits.QOS)
+    (association,) = query_cluster.rows(section("22.05 assoc"), query_limits.ASSOCIATION)
+    (qos,) = query_cluster.rows(section("22.05 qos"), query_limits.QOS)
     found = [*query_limits.limits_in("a", association, {}), *query_limits.limits_in("q", qos, {})]
     assert {(one.name, one.resource): one.amount for one in found} == {
         ("MaxTRES", "cpu"): 64,
@@ -87,7 +87,7 @@ def test_what_22_05_prints() -> None:
 @given(st.text(alphabet=st.sampled_from(list("|=,:-[]() \n\tabcNodesStartTime0129\u202e\x1b")), max_size=300))
 def test_any_text_is_parsed(text: str) -> None:
     for columns in (query_limits.ASSOCIATION, query_limits.QOS):
-        for row in query_limits.rows(text, columns):
+        for row in query_cluster.rows(text, columns):
             list(query_limits.limits_in("x", row, {}))
     query_limits.reservations_in(text)
     query_limits.reservations_in(

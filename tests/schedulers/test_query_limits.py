@@ -99,13 +99,3 @@ def test_no_partition_and_an_unknown_qos_are_not_checked(commands: Path) -> None
     (commands / "partition.out").write_text("")
     found = query_limits.limits("ml", "gone", "gone")
     assert found.not_checked == ("partition gone: scontrol does not list it", "QOS gone: sacctmgr does not list it")
-
-
-def test_a_release_that_refuses_a_column_of_qos_is_asked_for_fewer(commands: Path) -> None:
-    script = (commands / "sacctmgr").read_text()
-    refuse = 'case " $* " in *" qos "*maxtrespa*) echo "Unknown field" >&2; exit 1 ;; esac'
-    (commands / "sacctmgr").write_text(script.replace("#!/bin/bash", f"#!/bin/bash\n{refuse}"))
-    (commands / "qos.out").write_text("normal||01:00:00|node=2||4|9\n")
-    found = query_limits.limits("ml", None, "normal")
-    assert ("MaxWall", 3600) in [(one.name, one.amount) for one in found.limits]
-    assert found.not_checked == ("some limits of the QOS: sacctmgr: Unknown field",)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.job.units import parse_time
 from hpc_launch.schedulers.slurm import run_command
 from hpc_launch.schedulers.slurm.parse_jobs import number, optional_text
+from hpc_launch.schedulers.slurm.run_command import ask_accounting
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")
 _ENDLESS = {"UNLIMITED", "INFINITE", "NONE"}
@@ -183,19 +184,25 @@ QOS_FIELDS = ("name", "maxwall", "maxtres", "mintres", "maxjobspu", "maxsubmitpu
 ASSOCIATION_FIELDS = ("account", "partition", "qos", "defaultqos")
 
 
+def rows(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows that it printed. Those with another number of columns are left out."""
+    parts = (line.split("|") for line in text.splitlines())
+    return [dict(zip(columns, row, strict=True)) for row in parts if len(row) == len(columns) and row[0]]
+
+
 def qos(text: str) -> list[Qos]:
-    """Parse `sacctmgr -nP show qos format=QOS_FIELDS`."""
+    """Parse the rows of all QOS with QOS_FIELDS."""
     return [
         Qos(name, seconds(wall), _resources(most), _resources(least), number(jobs), number(submitted))
-        for name, wall, most, least, jobs, submitted in _columns(text, len(QOS_FIELDS))
+        for name, wall, most, least, jobs, submitted in (row.values() for row in rows(text, QOS_FIELDS))
     ]
 
 
 def associations(text: str) -> list[Association]:
-    """Parse `sacctmgr -nP show assoc user=NAME format=ASSOCIATION_FIELDS`."""
+    """Parse the rows of a user's associations with ASSOCIATION_FIELDS."""
     return [
         Association(account, optional_text(partition), _names(names), optional_text(default))
-        for account, partition, names, default in _columns(text, len(ASSOCIATION_FIELDS))
+        for account, partition, names, default in (row.values() for row in rows(text, ASSOCIATION_FIELDS))
     ]
 
 
@@ -207,11 +214,6 @@ def seconds(text: str | None) -> int | None:
         return parse_time(text)
     except ValueError:
         return None
-
-
-def _columns(text: str, count: int) -> Iterator[list[str]]:
-    rows = (line.split("|") for line in text.splitlines())
-    return (row for row in rows if len(row) == count and row[0])
 
 
 def _resources(text: str) -> dict[str, int]:
@@ -255,7 +257,7 @@ class Accounting:
         """The QOS of a job that requests none, under the default account; `normal` if none is set."""
         mine = [one for one in self.associations if one.account == self.default_account and one.partition is None]
         defaults = [one.default_qos for one in (mine or self.associations) if one.default_qos]
-        return defaults[0] if defaults else "normal" if "normal" in self.allowed_qos else None
+        return next(iter(defaults), "normal" if "normal" in self.allowed_qos else None)
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,7 @@ class Survey:
     @property
     def enforced(self) -> frozenset[str]:
         """AccountingStorageEnforce: `associations`, `limits`, `qos`, …"""
-        return frozenset(re.findall(r"[a-z]+", self.settings.get("AccountingStorageEnforce", "").lower())) - {"none"}
+        return enforced(self.settings)
 
     def qos(self, name: str | None) -> Qos | None:
         """A QOS by its name."""
@@ -291,33 +293,45 @@ class Survey:
         return next((one for one in known if one.name == name), None)
 
 
+def enforced(config: Mapping[str, str]) -> frozenset[str]:
+    """Which limits Slurm enforces, by AccountingStorageEnforce."""
+    return frozenset(re.findall(r"[a-z]+", config.get("AccountingStorageEnforce", "").lower())) - {"none"}
+
+
 def is_here() -> bool:
     """Whether this host has Slurm's commands."""
     return any(shutil.which(command) for command in ("scontrol", "sinfo", "squeue"))
 
 
+def ask_settings(timeout_s: float = run_command.TIMEOUT_S) -> dict[str, str]:
+    """Slurm's settings. Raises Unreachable."""
+    return settings(run_command.ask(["scontrol", "show", "config"], timeout_s))
+
+
+def ask_partitions() -> list[Partition]:
+    """All partitions, also hidden ones, which the user may still be allowed to use. Raises Unreachable."""
+    return partitions(run_command.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
+
+
 def cluster_name() -> str | None:
     """Slurm's name of this cluster. Raises Unreachable if Slurm is missing or does not answer in time."""
-    return settings(run_command.ask(["scontrol", "show", "config"], NAME_TIMEOUT_S)).get("ClusterName")
+    return ask_settings(NAME_TIMEOUT_S).get("ClusterName")
 
 
 def survey(user: str) -> Survey:
     """Query everything. Raises Unreachable if the controller does not answer; a missing database is not an error."""
-    # --all: include hidden partitions, which the user may still be allowed to use.
-    config = settings(run_command.ask(["scontrol", "show", "config"]))
-    known = partitions(run_command.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
+    config, known = ask_settings(), ask_partitions()
     members = nodes(run_command.ask(["scontrol", "--all", "--oneliner", "show", "node"]))
-    with_accounting = config.get("AccountingStorageType", "").endswith("slurmdbd")
-    accounting = _accounting(user) if with_accounting else None
-    return Survey(config, tuple(known), tuple(members), accounting, _srun_plugins())
+    return Survey(config, tuple(known), tuple(members), _accounting(config, user), _srun_plugins())
 
 
-def _accounting(user: str) -> Accounting | None:
-    head = ["sacctmgr", "--noheader", "--parsable2", "--readonly", "show"]
+def _accounting(config: Mapping[str, str], user: str) -> Accounting | None:
+    if not config.get("AccountingStorageType", "").endswith("slurmdbd"):
+        return None
     try:
-        classes = run_command.ask([*head, "qos", f"format={','.join(QOS_FIELDS)}"])
-        mine = run_command.ask([*head, "assoc", f"user={user}", f"format={','.join(ASSOCIATION_FIELDS)}"])
-        default = run_command.ask([*head, "user", user, "format=defaultaccount"])
+        classes = ask_accounting("qos", columns=QOS_FIELDS)
+        mine = ask_accounting("assoc", f"user={user}", columns=ASSOCIATION_FIELDS)
+        default = ask_accounting("user", user, columns=["defaultaccount"])
     except Unreachable:
         return None
     first = next(iter(default.split()), None)

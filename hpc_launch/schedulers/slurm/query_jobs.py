@@ -19,11 +19,6 @@ _BY_ID = 5
 _SACCT_IDS = 200
 """Maximum number of ids per sacct call, to limit the length of the command line."""
 
-MANY = 100
-"""With more jobs than this, the accounting is asked about several that COMPLETED at a time."""
-DETAILS_S = 60.0
-"""How long the first of them waits. The controller forgets a job after MinJobAge, 300 s by default (slurm.conf(5))."""
-
 
 def from_squeue() -> list[JobRecord]:
     """All jobs of this user that the controller knows, including hidden partitions. Raises Unreachable."""
@@ -71,8 +66,7 @@ def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecor
     """One round of queries for all these jobs.
 
     One squeue call covers all jobs of the user. sacct is queried for jobs that squeue does not know and, once, for
-    ended jobs: only sacct has the derived exit code and the steps. With many jobs, those that COMPLETED are COMPLETING
-    until then, and sacct is queried about several of them together. scontrol comes last.
+    ended jobs: only sacct has the derived exit code and the steps. scontrol comes last.
 
     Args:
         job_ids: The requested jobs.
@@ -85,10 +79,6 @@ def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecor
     wanted = list(job_ids)
     table = parse_jobs.RecordTable(records)
     rest = [job_id for job_id in wanted if _incomplete(table.pick(job_id), known.get(job_id))]
-    if len(wanted) > MANY and all(_can_wait(table.pick(job_id)) for job_id in rest):
-        withheld, rest = set(rest), []
-        records = [replace(one, state="COMPLETING") if one.job_id in withheld else one for one in records]
-        table = parse_jobs.RecordTable(records)
     accounted = from_sacct_by_id(rest) if rest else []
     by_id: dict[str, list[JobRecord]] = {}
     for record in accounted:
@@ -108,13 +98,6 @@ def _incomplete(record: JobRecord | None, before: JobRecord | None) -> bool:
     if record is None:
         return True
     return record.ended_for_good and not _same_end(record, before)
-
-
-def _can_wait(record: JobRecord | None) -> bool:
-    """Whether what sacct adds to a record is not urgent: the job's own end record says that it ended well."""
-    if record is None or record.state != "COMPLETED" or record.ended is None:
-        return False
-    return 0 <= record.as_of - record.ended < DETAILS_S
 
 
 def _same_end(record: JobRecord, before: JobRecord | None) -> bool:

@@ -18,7 +18,8 @@ from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.schedulers.scheduler import ArrayRoom, Balance, Limit, QueueLimits, Reservation, Reservations, Scope
 from hpc_launch.schedulers.slurm import query_cluster, run_command
 from hpc_launch.schedulers.slurm.parse_jobs import epoch, number, optional_text
-from hpc_launch.schedulers.slurm.query_cluster import Partition, records, seconds
+from hpc_launch.schedulers.slurm.query_cluster import Partition, enforced, records, rows, seconds
+from hpc_launch.schedulers.slurm.run_command import ask_accounting
 
 ASSOCIATION = (
     "cluster account user partition qos defaultqos maxwall maxtres maxtrespernode maxjobs maxsubmit grptres grptresmins"
@@ -26,7 +27,6 @@ ASSOCIATION = (
 QOS = (
     "name flags maxwall maxtres mintres maxtrespernode maxtrespu maxtrespa maxjobspu maxsubmitpu grptres grptresmins"
 ).split()
-QOS_OF_ANY_RELEASE = "name flags maxwall maxtres mintres maxjobspu maxsubmitpu".split()
 
 _RESOURCES: tuple[tuple[str, str, Scope], ...] = (
     ("maxtres", "MaxTRES", "job"),
@@ -43,12 +43,6 @@ _COUNTS = (
     ("maxsubmitpu", "MaxSubmitPU", "submitted"),
 )
 BUDGET = "grptresmins"
-
-
-def rows(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of `sacctmgr -nP show … format=COLUMNS`. Rows with another number of columns are left out."""
-    parts = (line.split("|") for line in text.splitlines())
-    return [dict(zip(columns, row, strict=True)) for row in parts if len(row) == len(columns) and row[0]]
 
 
 def limits_in(owner: str, row: Mapping[str, str], used: Mapping[str, int | None]) -> Iterator[Limit]:
@@ -116,7 +110,6 @@ def reservations_in(text: str) -> tuple[list[Reservation], list[str]]:
     return found, unread
 
 
-_SHOW = ("sacctmgr", "--noheader", "--parsable2", "--readonly", "show")
 _PLAIN = re.compile(r"[\w.@+-]+\Z", re.ASCII)
 Row = Mapping[str, str]
 Jobs = Sequence[tuple[str, str, str]]
@@ -125,9 +118,9 @@ Jobs = Sequence[tuple[str, str, str]]
 
 def limits(account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
     """The limits of a job with these sbatch options. Raises Unreachable if the controller does not answer."""
-    known = query_cluster.partitions(run_command.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
+    known = query_cluster.ask_partitions()
     mine = next((one for one in known if (one.name == partition if partition else one.default)), None)
-    config = query_cluster.settings(run_command.ask(["scontrol", "show", "config"]))
+    config = query_cluster.ask_settings()
     skipped = [] if mine is not None else [f"partition {partition or '(default)'}: scontrol does not list it"]
     found, flags = QueueLimits(), frozenset[str]()
     if not config.get("AccountingStorageType", "").endswith("slurmdbd"):
@@ -147,7 +140,7 @@ DEFAULT_ARRAY_SIZE = 1001
 
 def array_room(account: str | None, partition: str | None, qos: str | None) -> ArrayRoom:
     """What bounds job arrays with these sbatch options. Raises Unreachable if the controller does not answer."""
-    config = query_cluster.settings(run_command.ask(["scontrol", "show", "config"]))
+    config = query_cluster.ask_settings()
     size = config.get("MaxArraySize", "")
     command = ["squeue", "--me", "--all", "--array", "--noheader", "--states=PENDING,RUNNING", "--format=%P"]
     queued = run_command.ask(command).split()
@@ -177,21 +170,21 @@ def _accounted(
 ) -> tuple[QueueLimits, frozenset[str]]:
     """The limits of the user's association, of its account and of the QOS, and the QOS's flags. Raises Unreachable."""
     name, cluster = user(), config.get("ClusterName", "")
-    enforced = frozenset(re.findall(r"[a-z]+", config.get("AccountingStorageEnforce", "").lower())) - {"none"}
-    shown = ",".join(sorted(enforced)) or "none"
+    kinds = enforced(config)
+    shown = ",".join(sorted(kinds)) or "none"
     free = QueueLimits(notes=(f"Slurm enforces no limits of accounts and QOS (AccountingStorageEnforce={shown})",))
-    if not enforced:
+    if not kinds:
         return free, frozenset()
-    asked = run_command.ask([*_SHOW, "assoc", f"user={name}", f"format={','.join(ASSOCIATION)}"])
+    asked = ask_accounting("assoc", f"user={name}", columns=ASSOCIATION)
     mine = [row for row in rows(asked, ASSOCIATION) if row["cluster"] == cluster]
     if asked.strip() and not rows(asked, ASSOCIATION):
         raise Unreachable("sacctmgr printed associations in an unknown form")
     if account is None:
-        account = next(iter(run_command.ask([*_SHOW, "user", name, "format=defaultaccount"]).split()), None)
+        account = next(iter(ask_accounting("user", name, columns=["defaultaccount"]).split()), None)
     usable = [row for row in mine if row["account"].lower() == (account or "").lower()]
     own = next((row for row in usable if partition is not None and row["partition"] == partition.name), None)
     own = own or next((row for row in usable if not row["partition"]), None)
-    if not enforced & {"limits", "safe"} and own is not None:
+    if not kinds & {"limits", "safe"} and own is not None:
         return free, frozenset()
     if own is None:
         choices = ", ".join(dict.fromkeys(row["account"] for row in mine)) or "none"
@@ -199,7 +192,7 @@ def _accounted(
         problem = f"user {name} cannot use account {account}{where}; accounts: {choices}"
         return QueueLimits(problems=(problem,)), frozenset()
     chosen = qos or own["defaultqos"] or "normal"
-    known, skipped = _qos_rows()
+    known = {row["name"]: row for row in rows(ask_accounting("qos", columns=QOS), QOS)}
     flags = frozenset(known.get(chosen, {}).get("flags", "").split(","))
     names = [one for one in (partition.qos if partition is not None else None, chosen) if one]
     names = list(dict.fromkeys(reversed(names) if "OverPartQOS" in flags else names))
@@ -211,7 +204,7 @@ def _accounted(
     owners += [(f"account {of} (all users)", row, ()) for row in _account_rows(of, cluster)]
     missing = [f"QOS {one}: sacctmgr does not list it" for one in names if one not in known]
     found = tuple(in_force(_limits(owners)))
-    return QueueLimits(found, not_checked=(*skipped, *missing, *_budgets(owners))), flags
+    return QueueLimits(found, not_checked=(*missing, *_budgets(owners))), flags
 
 
 def _limits(owners: Sequence[tuple[str, Row, Jobs]]) -> Iterator[Limit]:
@@ -231,21 +224,8 @@ def _account_rows(account: str, cluster: str) -> list[Row]:
     if not _PLAIN.match(account):
         return []
     columns = ["cluster", "account", "user", "grptres", BUDGET]
-    text = run_command.ask([*_SHOW, "assoc", f"account={account}", "user=", f"format={','.join(columns)}"])
+    text = ask_accounting("assoc", f"account={account}", "user=", columns=columns)
     return [row for row in rows(text, columns) if row["cluster"] == cluster and not row["user"]]
-
-
-def _qos_rows() -> tuple[dict[str, Row], tuple[str, ...]]:
-    """All QOS by name, and what could not be asked of them."""
-    skipped: tuple[str, ...] = ()
-    try:
-        columns: Sequence[str] = QOS
-        text = run_command.ask([*_SHOW, "qos", f"format={','.join(columns)}"])
-    except Unreachable as error:
-        skipped = (f"some limits of the QOS: {error}",)
-        columns = QOS_OF_ANY_RELEASE
-        text = run_command.ask([*_SHOW, "qos", f"format={','.join(columns)}"])
-    return {row["name"]: row for row in rows(text, columns)}, skipped
 
 
 def _jobs() -> Jobs:

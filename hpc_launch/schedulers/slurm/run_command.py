@@ -133,3 +133,9 @@ def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
     if answer.code != 0:
         raise Unreachable(f"{command[0]}: {answer.last_line}")
     return answer.output
+
+
+def ask_accounting(*words: str, columns: Sequence[str]) -> str:
+    """What `sacctmgr show` prints. Raises Unreachable."""
+    show = ["sacctmgr", "--noheader", "--parsable2", "--readonly", "show"]
+    return ask([*show, *words, f"format={','.join(columns)}"])

@@ -150,7 +150,7 @@ class SlurmScheduler:
 
 def _cluster_name() -> str | None:
     try:
-        return query_cluster.settings(run_command.ask(["scontrol", "show", "config"])).get("ClusterName")
+        return query_cluster.ask_settings().get("ClusterName")
     except Unreachable:
         return None
 
