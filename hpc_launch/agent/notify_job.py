@@ -133,7 +133,7 @@ class JobNotices:
         last = tried = time.time()
         told = False
         ended = os.path.join(self.attempt, "end.json")
-        while (steps or silence) and start_of(parent) == born and not os.path.exists(ended):
+        while (steps or silence) and born is not None and start_of(parent) == born and not os.path.exists(ended):
             time.sleep(min(LOOK_S, (silence or LOOK_S) / 4.0))
             now = time.time()
             if self.log.look():

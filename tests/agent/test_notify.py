@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import time
@@ -158,32 +157,6 @@ def test_a_failed_message_is_tried_again_for_a_while(tmp_path: Path, webhook: Re
     assert due(str(tmp_path), "end-2", old, "webhook") is None
 
 
-@pytest.mark.prove
-@pytest.mark.parametrize("seed", range(40))
-def test_senders_that_are_killed_anywhere(tmp_path: Path, webhook: Receiver, seed: int) -> None:
-    """Whenever drivers are killed: the end is told, at least once; the first step at most once."""
-    moment = random.Random(seed)
-    for name in ("end-1", "first_step"):
-        recorded(tmp_path, name, run=f"killed-{seed}")
-    words = [*program("notify"), "deliver", str(tmp_path)]
-    for _ in range(3):
-        drivers = [
-            subprocess.Popen(words, env={**os.environ, "HOOK": webhook.url("ok")}, start_new_session=True)
-            for _ in range(2)
-        ]
-        time.sleep(moment.uniform(0, 0.5))
-        for driver in drivers:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
-        time.sleep(0.3)  # their senders end
-        for claim in (tmp_path / "notify").glob("*.webhook.*"):
-            os.utime(claim, (0, 0))
-    deliver(tmp_path, webhook.url("ok"))
-    told = [json.loads(body)["event"] for body in webhook.bodies() if f'"killed-{seed}"' in body]
-    assert 1 <= told.count("end") <= 4
-    assert told.count("first_step") <= 1
-
-
 @pytest.mark.parametrize("form", ["slack", "mattermost", "teams", "ntfy", "json"])
 def test_hostile_text_is_plain_text(tmp_path: Path, webhook: Receiver, form: str) -> None:
     recorded(tmp_path, kind="stop", form=form, reason=HOSTILE, cause=HOSTILE, state="STOPPED", look="hpc-launch why x")
@@ -303,8 +276,11 @@ def test_what_the_job_itself_sees(attempt: Path, tmp_path: Path) -> None:
     assert process.wait(patience(20)) == 0
 
 
-def test_it_ends_with_the_script(attempt: Path) -> None:
-    script = subprocess.Popen(["sleep", "1"])
+@pytest.mark.parametrize("late", [False, True])
+def test_it_ends_with_the_script(attempt: Path, late: bool) -> None:
+    script = subprocess.Popen(["sleep", "0" if late else "1"])
+    if late:
+        script.wait()
     process = follower(attempt, script.pid)
     script.wait()
     assert process.wait(patience(20)) == 0
