@@ -1,7 +1,7 @@
 """ShellCheck of rendered scripts.
 
 A script consists of its own part, and of static parts that are the same bytes in many scripts. `test_parts.py` of
-`tests/golden` checks whole scripts with every static part; for the others the own part is enough, and six times faster.
+`tests/golden` checks each static part; of the scripts the own part is enough, and six times faster.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Connection:
             return True
         code = self.process.poll()
         size = os.fstat(self._out.fileno()).st_size
-        while self._taken < size:
+        while self._taken < size and not self.too_long:
             data = os.pread(self._out.fileno(), 1 << 20, self._taken)
             self._taken += len(data)
             self.output = (self.output + data)[-MAX_ANSWER:]
@@ -127,11 +127,14 @@ class Connection:
                 self.quiet = self.quiet and not before
                 if mark:
                     self.started, self.output, self._begin = True, rest, self._taken - len(rest)
-        self.too_long = self._taken - self._begin > (MAX_ANSWER if self.started else MAX_LOGIN)
+            self.too_long = self._taken - self._begin > (MAX_ANSWER if self.started else MAX_LOGIN)
         if code is None:
             return False
         self.code, size = code, os.fstat(self._err.fileno()).st_size
         self.messages = os.pread(self._err.fileno(), MAX_MESSAGES, max(size - MAX_MESSAGES, 0))
+        if self.too_long:
+            size = os.fstat(self._out.fileno()).st_size
+            self.output += os.pread(self._out.fileno(), len(OVER), max(size - len(OVER), 0))
         for stream in filter(None, (self._out, self._err, self.process.stdin)):
             stream.close()
         return True

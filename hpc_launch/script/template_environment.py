@@ -11,7 +11,6 @@ from jinja2.bccache import Bucket, BytecodeCache, FileSystemBytecodeCache
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct
 
-from hpc_launch.base.files import open_regular
 from hpc_launch.base.installed import shipped
 from hpc_launch.base.user_dirs import cache_folder, make_own_folder, make_private
 from hpc_launch.job.document import Origin
@@ -68,13 +67,8 @@ def _bytecode() -> BytecodeCache | None:
 
 
 class _QuietCache(FileSystemBytecodeCache):
-    """A cache whose errors are ignored. It reads the user's own files only: pickle and marshal run code."""
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):
-            name = self._get_cache_filename(bucket)
-            with open_regular(name, owner=os.getuid(), links=False) as file:
-                bucket.load_bytecode(file)
+    """A cache without which it works, too: the disk may be full. Its folder is the user's own: pickle and marshal run
+    code."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):

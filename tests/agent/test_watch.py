@@ -124,7 +124,6 @@ def _gone(events: list[dict[str, Any]]) -> list[tuple[int, int | None, int | Non
 @pytest.mark.parametrize(
     ("what", "first"),
     [
-        ("kill", (1, None, 9)),
         ("late", (1, None, 9)),  # it dies when the first look, at the launcher alone, is over
         ("exit", (1, 17, None)),
     ],

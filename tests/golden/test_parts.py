@@ -45,17 +45,6 @@ def test_shellcheck_finds_nothing_in_the_parts() -> None:
     assert shellcheck([*PARTS, shipped("slurm_templates") / "successor.sh"]) == ""
 
 
-@pytest.mark.slow
-def test_shellcheck_finds_nothing_in_whole_scripts_with_all_parts(used: dict[Path, list[str]], tmp_path: Path) -> None:
-    missing, scripts = {path.stem for path in PARTS}, list[Path]()
-    while missing:
-        script = max(used, key=lambda script: len(missing.intersection(used[script])))
-        scripts.append(tmp_path / f"{len(scripts)}.sh")
-        scripts[-1].write_text(script.read_text().partition(MARKER)[0] + "".join(map(part, used[script])))
-        missing -= set(used[script])
-    assert shellcheck(scripts, "--extended-analysis=false") == ""  # the parts have it above
-
-
 def test_a_script_runs_no_other_runtime_than_its_own(tmp_path: Path) -> None:
     script = next(path for path in SCRIPTS if path.stem == "local_torchrun").read_text()
     for folder in ("attempts/001", "hooks"):

@@ -168,29 +168,6 @@ def test_a_killed_supervisor_is_noticed_and_its_job_ended(scheduler: LocalSchedu
     assert scheduler.query([job])[job].state == "NODE_FAIL"
 
 
-@pytest.mark.slow
-def test_a_process_that_wrote_over_its_environment_is_ended_too(
-    scheduler: LocalScheduler, submit: Submit, tmp_path: Path
-) -> None:
-    program = tmp_path / "titled.py"
-    program.write_text(
-        "import ctypes, os, signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "first, end = open('/proc/self/stat').read().rpartition(')')[2].split()[47:49]\n"
-        "ctypes.memset(int(first), 0, int(end) - int(first))\n"
-        "open(sys.argv[1], 'w').write(str(os.getpid()))\n"
-        "time.sleep(600)\n"
-    )
-    job, folder = submit(f'{sys.executable} {program} "$1/pid"')
-    pid = int(wait_for(folder / "pid"))
-    os.kill(json.loads((folder / "local.json").read_text())["pid"], signal.SIGKILL)
-    assert ended(scheduler, job).state == "NODE_FAIL"
-    end = time.monotonic() + patience(5)
-    while start_of(pid) is not None:
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_a_number_used_again_is_not_the_job(scheduler: LocalScheduler, submit: Submit) -> None:
     job, folder = submit("exit 0")
     ended(scheduler, job)
