@@ -426,7 +426,7 @@ def test_a_variable_of_a_profile_has_a_name_and_none_of_the_script_s(keys: str, 
 def test_the_script_s_own_variables_are_reserved() -> None:
     missing: dict[str, set[str]] = {}
     for path in (REPOSITORY / "slurm_templates").rglob("*"):
-        if path.suffix in (".sh", ".j2"):
+        if path.suffix in (".sh", ".j2") and path.name != "array.sh.j2":  # it ends before the job has any variable
             text = re.sub(r"(?m)#.*$|printf .*$|--\S+", "", path.read_text())
             names = re.findall(r"(?m)^\s*(?:local |export |declare )?([a-z_][a-z0-9_]*)(?:\[[^]]*\])?\+?=", text)
             missing |= {path.name: set(names) - SCRIPT_VARIABLES} if set(names) - SCRIPT_VARIABLES else {}
