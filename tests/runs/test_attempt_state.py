@@ -165,14 +165,6 @@ def test_a_success_needs_no_answer() -> None:
     assert observe(AttemptView(replace(FILES, end=ended(143, "TERM")), answer, NOW)).state == "COMPLETING"
 
 
-def test_the_last_word_is_kept() -> None:
-    final = {"job_id": "7", "state": "TIMEOUT", "source": "sacct", "as_of": NOW - 9000, "ended": NOW - 9100}
-
-    status = observe(case(replace(FILES, final=final)))
-
-    assert (status.state, status.source, status.age_s) == ("TIMEOUT", "sacct", 9000.0)
-
-
 def test_a_cancel_on_record_names_who() -> None:
     changed = replace(FILES, cancel={"by": "ann"})
 
@@ -202,13 +194,6 @@ def test_an_end_after_the_warning_says_so() -> None:
 
     assert status.state == "COMPLETED"
     assert "after a warning" in (status.reason or "")
-
-
-def test_facts_come_from_the_records() -> None:
-    status = observe(case(replace(FILES, end=ended(3)), record("FAILED")))
-
-    assert (status.exit_code, status.nodes) == (3, ("n1", "n2", "n3"))
-    assert (status.submitted, status.started, status.ended) == (NOW - 500, NOW - 400, NOW - 20)
 
 
 def test_claims() -> None:

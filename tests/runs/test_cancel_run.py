@@ -73,13 +73,6 @@ def test_a_waiting_job_never_trains_though_nobody_answers(runs: Path, scheduler:
     assert not tracker.poll(fresh=True)[run.name].cancel_due
 
 
-def test_a_waiting_job_that_starts_before_its_cancellation_arrives_exits(runs: Path, scheduler: FakeScheduler) -> None:
-    run, _, job = submit_new(prepared(runs), scheduler)
-    scheduler.fault = "away"
-    cancel_run(run, scheduler)
-    assert not scheduler.start(job)
-
-
 def test_a_running_job_that_cannot_be_told(runs: Path, scheduler: FakeScheduler) -> None:
     run, _, job = submit_new(prepared(runs), scheduler)
     scheduler.start(job)

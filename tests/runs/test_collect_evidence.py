@@ -87,14 +87,6 @@ def test_error_files_of_torchelastic(attempt: AttemptFolder) -> None:
     assert found.evidence[0].file.endswith("attempt_0/1/error.json")
 
 
-def test_an_end_record_of_an_earlier_start_is_not_evidence(attempt: AttemptFolder) -> None:
-    put(attempt.job, {"job_id": "77", "restart": 1})
-    end(attempt, 1)
-    assert evidence(attempt).end is None
-    end(attempt, 1, restart=1)
-    assert evidence(attempt).end is not None
-
-
 def test_steps_of_the_last_word(attempt: AttemptFolder) -> None:
     end(attempt, 0)
     final(attempt, "COMPLETED", derived_exit_code=0, steps=[["0", "OUT_OF_MEMORY", "0:125"]])

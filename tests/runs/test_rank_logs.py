@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,33 +119,3 @@ def test_a_line_without_end_is_bounded(attempt: AttemptFolder, monkeypatch: pyte
 
     assert "".join(pieces) == "x" * 3000
     assert max(map(len, pieces)) <= 1600
-
-
-def test_pauses_grow_while_nothing_comes(attempt: AttemptFolder) -> None:
-    pauses: list[float] = []
-
-    list(follow(attempt, lambda: len(pauses) == 20, sleep=pauses.append))
-
-    assert pauses[0] < 0.4
-    assert pauses[-1] == 2.0
-    assert pauses == sorted(pauses)
-
-
-def test_under_a_real_writer(attempt: AttemptFolder) -> None:
-    done = threading.Event()
-
-    def write() -> None:
-        with node_log(attempt).open("w") as stream:
-            for number in range(2000):
-                stream.write(f"line {number}\n")
-                if number % 100 == 0:
-                    stream.flush()
-                    time.sleep(0.005)
-        done.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    lines = [line.text for line in follow(attempt, done.is_set)]
-    writer.join()
-
-    assert lines == [f"line {number}" for number in range(2000)]

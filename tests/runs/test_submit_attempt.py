@@ -12,12 +12,21 @@ import pytest
 
 from hpc_launch.base.errors import Refused, SubmitRefused, SubmitUnknown, Unreachable, UsageError
 from hpc_launch.base.files import create_once
+from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_journals
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
 from tests.runs.fake import FakeScheduler
 from tests.runs.samples import only_run, prepared, read_json, status_of
+
+
+def unanswered(runs: Path, scheduler: FakeScheduler) -> RunFolder:
+    """A run whose submission got no answer."""
+    scheduler.fault = "deaf"
+    with pytest.raises(SubmitUnknown):
+        submit_new(prepared(runs), scheduler, lookup_s=0.1)
+    return only_run(runs)
 
 
 def test_a_run_folder_holds_everything(runs: Path, scheduler: FakeScheduler) -> None:
@@ -78,10 +87,7 @@ def test_no_answer_at_all_leaves_the_attempt_open(runs: Path, scheduler: FakeSch
 
 
 def test_the_job_that_appears_after_all_is_adopted(runs: Path, scheduler: FakeScheduler) -> None:
-    scheduler.fault = "deaf"
-    with pytest.raises(SubmitUnknown):
-        submit_new(prepared(runs), scheduler, lookup_s=0.1)
-    run = only_run(runs)
+    run = unanswered(runs, scheduler)
     intent = read_json(run.attempt(1).intent) or {}
     job = {"name": intent["job_name"], "folder": str(run.attempt(1).path), "state": "PENDING", "submitted": 1.0}
     (scheduler.folder / "jobs" / "77.json").write_text(json.dumps(job))
@@ -146,16 +152,6 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, scheduler: FakeScheduler) 
     assert scheduler.jobs() == []
 
 
-def test_no_rights(tmp_path: Path, scheduler: FakeScheduler) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o555)
-
-    with pytest.raises(Refused, match="Permission denied"):
-        submit_new(prepared(locked), scheduler)
-
-
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 32 KiB."""
@@ -190,10 +186,7 @@ def test_a_full_disk(tiny_disk: Path, scheduler: FakeScheduler, pages: int) -> N
 
 
 def test_two_jobs_of_one_attempt(runs: Path, scheduler: FakeScheduler) -> None:
-    scheduler.fault = "deaf"
-    with pytest.raises(SubmitUnknown):
-        submit_new(prepared(runs), scheduler, lookup_s=0.1)
-    run = only_run(runs)
+    run = unanswered(runs, scheduler)
     name = (read_json(run.attempt(1).intent) or {})["job_name"]
     for job_id in ("9", "10"):
         job = {"name": name, "folder": str(run.attempt(1).path), "state": "PENDING", "submitted": 1.0}
@@ -208,10 +201,7 @@ def test_two_jobs_of_one_attempt(runs: Path, scheduler: FakeScheduler) -> None:
 
 
 def test_a_refused_submission_that_slurm_booked_is_no_job(runs: Path, scheduler: FakeScheduler) -> None:
-    scheduler.fault = "deaf"
-    with pytest.raises(SubmitUnknown):
-        submit_new(prepared(runs), scheduler, lookup_s=0.1)
-    run = only_run(runs)
+    run = unanswered(runs, scheduler)
     name = (read_json(run.attempt(1).intent) or {})["job_name"]
     row = {"name": name, "folder": "", "state": "FAILED", "exit_code": 1, "submitted": 5.0, "ended": 5.0}
     (scheduler.folder / "jobs" / "3.json").write_text(json.dumps(row))
@@ -231,12 +221,10 @@ def test_a_void_attempt_ends_a_job_that_comes_late(runs: Path, scheduler: FakeSc
 
 
 def test_the_cause_of_a_submission_without_an_answer_is_kept(runs: Path, scheduler: FakeScheduler) -> None:
-    scheduler.fault = "deaf"
-    with pytest.raises(SubmitUnknown):
-        submit_new(prepared(runs), scheduler, lookup_s=0.1)
+    run = unanswered(runs, scheduler)
     scheduler.fault = ""
 
-    status = status_of(only_run(runs), scheduler, later_s=GIVE_UP_S + 1)
+    status = status_of(run, scheduler, later_s=GIVE_UP_S + 1)
 
     assert (status.state, status.undecided) == ("STOPPED", False)
     assert status.reason == "never submitted: Socket timed out on send/recv operation"

@@ -141,18 +141,6 @@ def test_a_controller_that_is_away_is_waited_for(following: Following) -> None:
     assert min(gaps(one.scheduler.asked("query"))) >= 10
 
 
-def test_a_success_is_told_though_the_controller_is_away(following: Following) -> None:
-    one = following
-    one.start()
-    one.tracker.poll()
-    one.scheduler.fault = "away"
-    one.clock.at(60, lambda: one.scheduler.end(one.job))
-    begun = one.clock.now
-
-    assert one.wait().state == "COMPLETED"
-    assert one.clock.now - begun <= 63
-
-
 def test_stuck_needs_two_answers(tmp_path: Path) -> None:
     one = Following(tmp_path, never=lambda reason: "cancel JOBID" if reason == "QOSMaxCpuPerUserLimit" else None)
     one.scheduler.set(one.job, reason="QOSMaxCpuPerUserLimit")
@@ -248,17 +236,6 @@ def test_many_runs_are_one_question(tmp_path: Path) -> None:
 
     assert [status.state for status in states.values()] == ["PENDING"] * 5
     assert len(scheduler.asked("query")) == 1
-
-
-def test_who_followed_is_in_the_journal(following: Following) -> None:
-    one = following
-    one.start()
-    one.scheduler.end(one.job)
-    one.wait()
-
-    events = [event.event for event in read_journals(one.run)]
-    assert events.count("driver came") == events.count("driver gone") == 1
-    assert "state" in events
 
 
 def test_an_interrupted_wait_leaves_the_run_alone(following: Following) -> None:

@@ -130,19 +130,3 @@ def test_a_driver_that_wakes_up_after_its_attempt_was_repeated(user: User, step:
 def names(user: User) -> list[str]:
     """The job names of all attempts in the user's folder."""
     return [json.loads(path.read_text())["job_name"] for path in user.home.glob("runs/*/attempts/*/intent.json")]
-
-
-def test_of_two_resubmissions_at_once_one_wins(user: User) -> None:
-    run = user.submit(job_of(user))["run"]
-    assert user.until(run, "COMPLETED", "FAILED")["state"] == "COMPLETED"
-
-    drivers = [user.popen("resubmit", run, "--yes") for _ in range(2)]
-    ends = [(*driver.communicate(timeout=PATIENCE_S), driver.returncode) for driver in drivers]
-
-    assert sorted(code for _, _, code in ends) == [0, 2], ends
-    (lost,) = (err for _, err, code in ends if code == 2)
-    assert "claimed by another process" in lost or "is not over" in lost
-    wait_until(lambda: len(user.trainings(marker(user))) >= 2)
-    status = user.until(run, "COMPLETED", "FAILED")
-    assert [attempt["number"] for attempt in status["attempts"]] == [1, 2]
-    assert user.trainings(marker(user)) == [attempt["job_id"] for attempt in status["attempts"]]

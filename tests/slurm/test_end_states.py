@@ -15,15 +15,6 @@ DONE = (
 )
 
 
-def test_a_job_that_ends_well(user: User) -> None:
-    done = user.launch("submit", user.job(DONE.replace("$$", "$")), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert user.status()["state"] == "COMPLETED"
-    log = user.launch("logs", "@last").stdout
-    for rank in range(4):
-        assert f"rank {rank} of 4" in log
-
-
 def test_without_accounting_everything_still_works(user_without_accounting: User) -> None:
     user = user_without_accounting
     done = user.launch("submit", user.job(DONE), "--wait")

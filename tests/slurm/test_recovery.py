@@ -20,7 +20,6 @@ from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.slurm.user import PROFILES, User
 
 STALE = "OSError: [Errno 116] Stale file handle: /scratch/corpus/part-7.bin"
-MISSING = "ModuleNotFoundError: No module named 'flash_attn'"
 
 
 def job(user: User, body: str, **more: str) -> str:
@@ -65,27 +64,6 @@ def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User)
     assert attempts(status) == [("FAILED", "filesystem_error", "RETRY"), ("COMPLETED", "success", "NONE")]
     assert len(user.trainings(marker(user))) == 2
     assert any("Stale file handle" in quote["text"] for quote in status["attempts"][0]["evidence"])
-
-
-def test_the_hopeless_ends_after_one_attempt(user: User) -> None:
-    done = user.launch("submit", user.job(job(user, f'echo "{MISSING}"; exit 1')), "--wait")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    status = user.status()
-    assert attempts(status) == [("FAILED", "import_error", "STOP")]
-    assert status["state"] == "FAILED"
-    assert "no other attempt" in status["reason"]
-    assert len(user.trainings(marker(user))) == 1
-
-
-def test_without_progress_two_attempts_are_enough(user: User) -> None:
-    done = user.launch("submit", user.job(job(user, f'echo "{STALE}"; exit 1')), "--wait")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    status = user.status()
-    assert [verdict for _, _, verdict in attempts(status)] == ["RETRY", "STOP"]
-    assert "did not get further" in status["reason"]
-    assert len(user.trainings(marker(user))) == 2
 
 
 def test_of_five_drivers_at_once_one_makes_the_next_attempt(user: User) -> None:

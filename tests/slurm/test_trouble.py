@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -46,35 +45,6 @@ def follow(user: User, job: str) -> tuple[subprocess.Popen[str], str]:
 def kill_batch_shell(user: User, job_id: str) -> None:
     listed = f"scontrol listpids {job_id} | awk '$3 == \"batch\" {{print $1}}'"
     user.cluster.node_exec("n1", ["sh", "-c", f"kill -9 $({listed})"])
-
-
-@pytest.mark.slow
-@pytest.mark.prove
-def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
-    cluster = user_in_trouble.cluster
-    short, long = (User(cluster, cluster.user_folder(name)) for name in ("short-", "long-"))
-    go = short.home / "go"
-    short_wait, _ = follow(short, SLEEP.replace("sleep 300", f"sh -c 'until [ -e {go} ]; do sleep 0.2; done'"))
-    long_wait, job_id = follow(long, SLEEP)
-    cluster.stop_controller()
-    cluster.run(["touch", str(go)], check=True)
-
-    # Its own end record tells of the end, so that nobody has to wait for the controller.
-    out, err = short_wait.communicate(timeout=PATIENCE_S)
-    assert short_wait.returncode == 0, out + err
-    status = short.status()
-    assert (status["state"], status["state_source"]) == ("COMPLETED", "end_record")
-    time.sleep(3)
-    assert long.status()["state"] in {"RUNNING", "STARTING", "UNKNOWN"}
-    assert long_wait.poll() is None
-
-    cluster.start_controller()
-    wait_until(lambda: cluster.jobs() is not None)
-    assert long.launch("cancel", job_id).returncode == 0
-    out, err = long_wait.communicate(timeout=PATIENCE_S)
-    assert long_wait.returncode == 1, out + err
-    assert long.status()["state"] == "CANCELLED"
-    assert short.until("@last", "COMPLETED")["attempts"][0]["exit_code"] == 0
 
 
 @pytest.mark.prove
