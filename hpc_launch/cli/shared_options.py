@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-
-PRINTED = 500
-"""Values of a list in one write."""
 
 
 def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -43,20 +39,6 @@ set_option = click.option(
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def echo_json_list(values: Iterable[object]) -> None:
-    """Print a list as `echo_json` does, without holding all of it in memory."""
-    import json
-
-    from msgspec.json import format as indented
-
-    before, left = "[", iter(values)
-    while part := list(islice(left, PRINTED)):
-        texts = (indented(json.dumps(value), indent=2).replace("\n", "\n  ") for value in part)
-        click.echo("".join([before, "\n  ", ",\n  ".join(texts)]), nl=False)
-        before = ","
-    click.echo("[]" if before == "[" else "\n]")
 
 
 def echo_json(value: object) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc_launch.cli.shared_options import complete_run, echo_json, echo_json_list, json_option
+from hpc_launch.cli.shared_options import complete_run, echo_json, json_option
 from hpc_launch.cli.terminal import TERMINAL
 from hpc_launch.runs.status.run_status import RUN_STATES
 
@@ -138,7 +137,7 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
     polled = _poll(index, states, limit)
     chosen = islice(merge(polled, index.finished(states, limit), key=_order, reverse=True), limit)
     if as_json:
-        echo_json_list(_as_json((status for _, status in chosen), goodput=goodput))
+        echo_json([_as_json(status, goodput=goodput) for _, status in chosen])
         return
     shown = [status for _, status in chosen]
     if not shown:
@@ -172,14 +171,13 @@ def _order(listed: Listed) -> tuple[float, str]:
     return listed[0].created, listed[0].run
 
 
-def _as_json(statuses: Iterable[RunStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
-    for status in statuses:
-        shown = status.as_json(attempts=False)
-        if goodput:
-            from hpc_launch.view.state_text import time_json
+def _as_json(status: RunStatus, *, goodput: bool) -> dict[str, Any]:
+    shown = status.as_json(attempts=False)
+    if goodput:
+        from hpc_launch.view.state_text import time_json
 
-            shown |= time_json(*_accounts([status]))
-        yield shown
+        shown |= time_json(*_accounts([status]))
+    return shown
 
 
 def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:

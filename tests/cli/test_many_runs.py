@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
@@ -93,11 +92,6 @@ def test_what_the_index_has_is_what_the_files_say(many: Home) -> None:
     assert states(many) == {"COMPLETED": COUNT // 2 + 1, "FAILED": COUNT // 2 + 1}
     failed = many.json("list", "--state", "failed", "-n", "7")
     assert [row["run"] for row in failed] == [row["run"] for row in read if row["state"] == "FAILED"][:7]
-
-
-def test_the_json_of_a_stream_is_that_of_a_list(many: Home) -> None:
-    text = many.call("list", "--json").stdout
-    assert text == json.dumps(json.loads(text), indent=2) + "\n"
 
 
 def test_a_new_attempt_makes_a_run_unfinished(many: Home, copy: RunFolder) -> None:

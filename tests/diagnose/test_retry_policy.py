@@ -46,36 +46,44 @@ def run_of(kind: str, progress: list[bool], policy: Policy | None = None, **more
     return verdicts
 
 
-def actions(verdicts: list[Verdict]) -> list[str]:
-    return [verdict.action for verdict in verdicts]
+STUBBORN = Retry(on={"user_code_error": Reaction(verdict="RETRY"), "node_failure": Reaction(verdict="STOP"),
+                     "cancelled_by_user": Reaction(verdict="RETRY")})  # fmt: skip
+BUDGETS = Retry(budgets={"nccl_timeout": 4, "cuda_oom": 1, "time_limit": 0})
 
 
-@pytest.mark.parametrize("kind", [kind for kind, action in BY_CLASS.items() if action == "STOP"])
-def test_the_hopeless_stops_after_one_attempt(kind: str) -> None:
-    assert actions(run_of(kind, [False])) == ["STOP"]
+@pytest.mark.parametrize(
+    ("kind", "progress", "retry", "expected"),
+    [
+        *((kind, [False], Retry(), ["STOP"]) for kind, action in BY_CLASS.items() if action == "STOP"),
+        # Two attempts without progress are enough; with it a run goes on up to its attempts.
+        *((kind, [False] * 5, Retry(), ["RETRY", "STOP"]) for kind, action in BY_CLASS.items() if action == "RETRY"),
+        ("nccl_timeout", [False, True, False, False], Retry(), ["RETRY", "RETRY", "RETRY", "STOP"]),
+        ("nccl_timeout", [True] * 99, Retry(), ["RETRY"] * 19 + ["STOP"]),
+        # A chain goes on as long as it gets further; preemption before the first checkpoint is no fault of the job.
+        ("time_limit", [True] * 200, Retry(), ["CONTINUE"] * 200),
+        ("preempted", [True] * 200, Retry(), ["CONTINUE"] * 200),
+        ("time_limit", [False] * 5, Retry(), ["CONTINUE", "STOP"]),
+        ("preempted", [False] * 99, Retry(), ["CONTINUE"] * 10 + ["STOP"]),
+        ("port_in_use", [False] * 9, Retry(), ["RETRY_CHANGED"] * 3 + ["STOP"]),
+        # A crash after progress is tried once more.
+        ("segfault_or_abort", [True, False], Retry(), ["RETRY", "STOP"]),
+        ("user_code_error", [True], Retry(), ["STOP"]),
+        # The job file has the last word on a class, and a budget of it goes before the general rule.
+        ("user_code_error", [False] * 3, STUBBORN, ["RETRY", "STOP"]),
+        ("node_failure", [True], STUBBORN, ["STOP"]),
+        ("cancelled_by_user", [True], STUBBORN, ["STOP"]),
+        ("nccl_timeout", [False] * 9, BUDGETS, ["RETRY"] * 4 + ["STOP"]),
+        ("cuda_oom", [False] * 9, BUDGETS, ["RETRY_CHANGED", "STOP"]),
+        ("time_limit", [True], BUDGETS, ["STOP"]),
+    ],
+)
+def test_what_a_person_would_expect(kind: str, progress: list[bool], retry: Retry, expected: list[str]) -> None:
+    assert [verdict.action for verdict in run_of(kind, progress, Policy(retry, FACTS))] == expected
 
 
-@pytest.mark.parametrize("kind", ["nccl_timeout", "rendezvous_failure", "filesystem_error", "hang_no_progress"])
-def test_two_attempts_without_progress_are_enough(kind: str) -> None:
-    assert actions(run_of(kind, [False] * 5)) == ["RETRY", "STOP"]
-    assert actions(run_of(kind, [False, True, False, False])) == ["RETRY", "RETRY", "RETRY", "STOP"]
-
-
-def test_progress_lets_a_run_go_on_up_to_its_attempts() -> None:
-    assert actions(run_of("nccl_timeout", [True] * 99)) == ["RETRY"] * 19 + ["STOP"]
-
-
-@pytest.mark.parametrize("kind", ["time_limit", "preempted"])
-def test_a_chain_goes_on_as_long_as_it_gets_further(kind: str) -> None:
-    assert actions(run_of(kind, [True] * 200)) == ["CONTINUE"] * 200
-
-
-def test_a_time_limit_without_progress_is_reached_twice() -> None:
-    assert actions(run_of("time_limit", [False] * 5)) == ["CONTINUE", "STOP"]
-
-
-def test_preemption_before_the_first_checkpoint_is_no_fault_of_the_job() -> None:
-    assert actions(run_of("preempted", [False] * 99)) == ["CONTINUE"] * 10 + ["STOP"]
+def test_a_device_assertion_is_not_tried_again() -> None:
+    (verdict,) = run_of("cuda_assert_or_illegal_access", [True], cause="cuda_device_assert")
+    assert verdict.action == "STOP"
 
 
 def test_a_named_node_is_kept_off() -> None:
@@ -160,31 +168,6 @@ def test_a_step_that_changes_nothing_is_passed_over() -> None:
     steps = [RetryStep(change="half_batch"), RetryStep(nodes="x2")]
     policy = Policy(Retry(on={"cuda_oom": Reaction(steps=steps)}), replace(FACTS, batch=None))
     assert [verdict.sets for verdict in run_of("cuda_oom", [False] * 9, policy)] == [("nodes=4",), ()]
-
-
-def test_another_port_needs_no_step() -> None:
-    assert actions(run_of("port_in_use", [False] * 9)) == ["RETRY_CHANGED"] * 3 + ["STOP"]
-
-
-def test_a_crash_after_progress_is_tried_once_more() -> None:
-    assert actions(run_of("segfault_or_abort", [True, False])) == ["RETRY", "STOP"]
-    assert actions(run_of("user_code_error", [True])) == ["STOP"]
-    assert actions(run_of("cuda_assert_or_illegal_access", [True], cause="cuda_device_assert")) == ["STOP"]
-
-
-def test_the_job_file_has_the_last_word_on_a_class() -> None:
-    policy = Policy(Retry(on={"user_code_error": Reaction(verdict="RETRY"), "node_failure": Reaction(verdict="STOP")}))
-    assert actions(run_of("user_code_error", [False] * 3, policy)) == ["RETRY", "STOP"]
-    assert actions(run_of("node_failure", [True], policy, bad_nodes=("n1",))) == ["STOP"]
-    stubborn = Policy(Retry(on={"cancelled_by_user": Reaction(verdict="RETRY")}))
-    assert actions(run_of("cancelled_by_user", [True], stubborn)) == ["STOP"]
-
-
-def test_a_budget_of_the_job_file_goes_before_the_general_rule() -> None:
-    policy = Policy(Retry(budgets={"nccl_timeout": 4, "cuda_oom": 1, "time_limit": 0}), FACTS)
-    assert actions(run_of("nccl_timeout", [False] * 9, policy)) == ["RETRY"] * 4 + ["STOP"]
-    assert actions(run_of("cuda_oom", [False] * 9, policy)) == ["RETRY_CHANGED", "STOP"]
-    assert actions(run_of("time_limit", [True], policy)) == ["STOP"]
 
 
 def test_pauses_grow_and_start_anew_after_progress() -> None:

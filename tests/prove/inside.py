@@ -187,7 +187,7 @@ def prove(rounds: Rounds) -> int:
     keys = [f"{event}-{number}" for event in rounds.names or EVENTS for number in range(count)]
     kinds = {key: kind_of(key) for key in replace(rounds, names=[]).left("inside", keys)}
     alone = [key for key in kinds if EVENTS[key.rpartition("-")[0]].own_cluster]
-    codes = [rounds.run_alone("inside", alone, partial(_round, None))]
+    codes = [rounds.run_alone("inside", alone, partial(_round, None))] if alone else [0]
     for place in sorted({kind.cluster for key, kind in kinds.items() if key not in alone}):
         here = [key for key, kind in kinds.items() if key not in alone and kind.cluster == place]
         with _cluster(*place) as cluster:

@@ -134,12 +134,7 @@ ROWS = (
         args={"fault": "import", **START},
         quick=True,
     ),
-    ended(
-        "config",
-        "an unknown configuration key",
-        ("config_error",),
-        args={"fault": "config", **START},
-    ),
+    ended("config", "an unknown configuration key", ("config_error",), args={"fault": "config", **START}),
     ended(
         "config-torn",
         "a configuration file that is not valid JSON",
@@ -147,12 +142,7 @@ ROWS = (
         args={"fault": "config-torn", **START},
         note="Python's error message does not distinguish a configuration from data",
     ),
-    ended(
-        "argument",
-        "an unknown argument of the training",
-        ("config_error",),
-        args={"lerning-rate": 1},
-    ),
+    ended("argument", "an unknown argument of the training", ("config_error",), args={"lerning-rate": 1}),
     ended("data", "a missing data file", ("data_error",), args={"fault": "data", **START}),
     Row(
         "hang-one",

@@ -140,13 +140,7 @@ FAULTS: dict[str, Fault] = {
         check="clock",
         says="the clock is 3600 s ahead",
     ),
-    "a GPU is missing": Fault(
-        *at("n2", shows("smi", "MISSING")),
-        node="n2",
-        check="gpus",
-        says="3 of 4 GPUs",
-        gpus=4,
-    ),
+    "a GPU is missing": Fault(*at("n2", shows("smi", "MISSING")), node="n2", check="gpus", says="3 of 4 GPUs", gpus=4),
     "another GPU driver": Fault(
         *at("n2", shows("smi", "DRIVER")),
         node="",
