@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
                 move = _drive(run, tracker, scheduler, int(folder.name), inside=inside, here=here)
             _report(move)
             over = move.kind != "submitted"
-        if inside and over and run.sweep is not None:
+        if over and run.sweep is not None:
             from hpc_launch.retry.drive_groups import submit_next_points
 
             _report(submit_next_points(run, scheduler))
@@ -89,7 +89,7 @@ def _drive_sweep(run: RunFolder) -> None:
     from hpc_launch.runs.run_index import user_index
 
     index = user_index(os.environ)
-    drive_points(SweepFolder(run), index, until_over=False, pause_s=POLL_S, longest_s=LONGEST_S)
+    drive_points(SweepFolder(run), index, pause_s=POLL_S, longest_s=LONGEST_S)
 
 
 def _drive_pipeline(run: RunFolder, scheduler: Scheduler, *, inside: bool) -> None:

@@ -1,24 +1,15 @@
-"""Continue sweeps and pipelines: from outside their jobs, from the end of one, or from a queue of our own.
-
-`python -m hpc_launch.retry.drive_groups SWEEP_FOLDER` is the queue of a sweep without a scheduler's: it starts its
-points, `limit` at a time. Nothing depends on it: `status` and `watch` start due points, too.
+"""Continue sweeps and pipelines, from outside their jobs and from the end of one.
 
 Each driver that sees a run of a pipeline end submits what is then due.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.base.files import write_atomic
-from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import read_record
 from hpc_launch.prepare.prepare_pipeline import recorded_environment, submit_stage
 from hpc_launch.prepare.submit_sweep import advance
@@ -30,8 +21,8 @@ from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter
 from hpc_launch.runs.groups.sweep_status import sweep_states
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.run_info import read_info, why_not_own
-from hpc_launch.runs.run_index import Index, user_index
+from hpc_launch.runs.records.run_info import why_not_own
+from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import Scheduler
@@ -39,8 +30,8 @@ from hpc_launch.schedulers.scheduler import Scheduler
 SchedulerOf = Callable[[RunFolder], Scheduler]
 
 
-def drive_points(sweep: SweepFolder, index: Index, *, until_over: bool, pause_s: float, longest_s: float) -> None:
-    """Look again and again: until nothing is left to wait for, or, with `until_over`, until all points have ended."""
+def drive_points(sweep: SweepFolder, index: Index, *, pause_s: float, longest_s: float) -> None:
+    """Continue the points of a sweep until nothing is left to wait for."""
     end, schedulers, fresh = time.monotonic() + longest_s, Schedulers(), True
     while not os.path.exists(sweep.cancel):
         advance(sweep, schedulers.of, index)
@@ -50,39 +41,9 @@ def drive_points(sweep: SweepFolder, index: Index, *, until_over: bool, pause_s:
         fresh = False  # what another process asked lately will do, once the end of these jobs is known
         drivers = Drivers(tracker, index)
         drivers.drive_all(runs)
-        if until_over:
-            over = all(status.final and not status.undecided for status in tracker.last.values())
-            over = over and os.path.exists(sweep.submitted)
-        else:
-            over = not any(drivers.due(status) for status in tracker.last.values())
-        if over or time.monotonic() > end:
+        if not any(drivers.due(status) for status in tracker.last.values()) or time.monotonic() > end:
             return
         time.sleep(pause_s)
-
-
-QUEUE_S = 1.0
-
-
-def start_queue(sweep: SweepFolder) -> None:
-    """Start the process that starts the points of a sweep where no scheduler has a queue. It outlives this one."""
-    log = sweep.run.path / "queue.log"
-    write_atomic(log, "")
-    with open(log, "ab") as stream:
-        subprocess.Popen(
-            [*module_command(__name__), str(sweep.run.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            cwd="/",
-            start_new_session=True,
-        )
-
-
-def main(arguments: list[str]) -> int:
-    """Start the points and continue those that fail, until all have ended or the sweep is cancelled."""
-    sweep = SweepFolder(RunFolder(Path(arguments[0])))
-    drive_points(sweep, user_index(os.environ), until_over=True, pause_s=QUEUE_S, longest_s=math.inf)
-    return 0
 
 
 ROOM_S = 30.0
@@ -145,9 +106,6 @@ def advance_pipeline(
         refusal = read_record(pipeline.refused(due.stage.name, due.key), StageRefusal) if done is None else None
         if done is not None:
             outcomes.append(DriverOutcome("submitted", f"{run.name}: submitted job {', '.join(done.job_ids) or '-'}"))
-            info = read_info(run) if due.stage.sweep and done.left else None
-            if info is not None and info.scheduler == "local":
-                start_queue(SweepFolder(run))
         elif refusal is not None:
             outcomes.append(DriverOutcome("ended" if refusal.final else "waiting", f"{run.name}: {refusal.reason}"))
     return outcomes
@@ -182,7 +140,3 @@ def drive_pipeline(
             break
         time.sleep(LOOK_AGAIN_S)
     return outcomes
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -26,7 +26,6 @@ from hpc_launch.runs.groups.submit_array import (
 )
 from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter, point_number
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker, alive_by
@@ -134,7 +133,7 @@ def resubmit(
     if (part_of := pipeline_of(run)) is not None:
         reopen(part_of, [stage_of(run)])
     if os.path.exists(run.sweep_info):
-        return _resubmit_sweep(run, index, listener, sets=sets, exclude=exclude, wait=wait)
+        return _resubmit_sweep(run, index, listener, sets=sets, exclude=exclude)
     if not confirmed:
         _confirm_completed(run, index, listener)
     prepared_job, prepared = next_attempt(run, sets=sets, exclude=exclude)
@@ -164,7 +163,7 @@ def _confirm_completed(run: RunFolder, index: Index, listener: Listener) -> None
 
 
 def _resubmit_sweep(
-    run: RunFolder, index: Index, listener: Listener, *, sets: Sequence[str], exclude: Sequence[str], wait: bool
+    run: RunFolder, index: Index, listener: Listener, *, sets: Sequence[str], exclude: Sequence[str]
 ) -> Submitted:
     """Submit the points that failed or were cancelled, each as the next attempt of its run, and those without a job."""
     sweep, scheduler = SweepFolder(run), Schedulers().of(run)
@@ -189,9 +188,8 @@ def _resubmit_sweep(
         what = "nothing was submitted" if faults else f"no point of {sweep.name} failed or was cancelled"
         raise UsageError(what, f"hpc-launch status {sweep.name} lists its points")
     progress = SweepProgress(tuple(job_ids), progress.left + again.left, again.why or progress.why)
-    info = read_info(run)
-    kind, code = info.scheduler if info is not None else "", SubmitRefused.exit_code if faults else 0
-    return submitted_points(sweep, progress, kind, wait=wait, repeated_left=again.left > 0, exit_code=code)
+    code = SubmitRefused.exit_code if faults else 0
+    return submitted_points(sweep, progress, repeated_left=again.left > 0, exit_code=code)
 
 
 def _resubmit_stages(
@@ -213,7 +211,7 @@ def _resubmit_stages(
     for one in runs:
         if one.final and not one.undecided and one.state != "COMPLETED":
             try:
-                again = _resubmit_part(RunFolder(one.folder), index, listener, sets=sets, exclude=exclude)
+                again = resubmit(RunFolder(one.folder), index, listener, sets=sets, exclude=exclude, confirmed=True)
                 listener.say(f"{again.run.name}  job {', '.join(again.job_ids)}")
                 done, code = True, code or again.exit_code
             except UserError as error:
@@ -223,13 +221,3 @@ def _resubmit_stages(
         waits = next((one.reason for one in chosen if not one.over and not one.runs), None)
         raise UsageError(f"{folder.name} has nothing to start again{f': it {waits}' if waits else ''}")
     return submitted_stages(poll_pipeline(pipeline.run, index, listener), code)
-
-
-def _resubmit_part(
-    run: RunFolder, index: Index, listener: Listener, *, sets: Sequence[str], exclude: Sequence[str]
-) -> Submitted:
-    """Submit the next attempt of a stage's run, or the points of a stage that did not end well."""
-    if os.path.exists(run.sweep_info):
-        return _resubmit_sweep(run, index, listener, sets=sets, exclude=exclude, wait=False)
-    _, prepared = next_attempt(run, sets=sets, exclude=exclude)
-    return submitted_run(*submit_next(run, prepared, Schedulers().of(run), index=index))

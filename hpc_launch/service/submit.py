@@ -175,26 +175,16 @@ def submitted_run(run: RunFolder, attempt: AttemptFolder, job_id: str) -> Submit
 
 
 def submitted_points(
-    sweep: SweepFolder,
-    progress: SweepProgress,
-    scheduler: str,
-    *,
-    wait: bool,
-    repeated_left: bool = False,
-    exit_code: int = 0,
+    sweep: SweepFolder, progress: SweepProgress, *, repeated_left: bool = False, exit_code: int = 0
 ) -> Submitted:
-    """What a submission of points came to. Without a queue, starts the process that starts the others.
+    """What a submission of points came to.
 
     `repeated_left`: points are left that had a job before, and that only `resubmit` submits.
     """
-    if progress.left and scheduler == "local" and not wait and not os.path.exists(sweep.submitted):
-        from hpc_launch.retry.drive_groups import start_queue
-
-        start_queue(sweep)
     left = None
     if progress.left:
-        ended = "a process of its own" if scheduler == "local" else "a point that ends"
-        who = f"`resubmit {sweep.name}`" if repeated_left else f"{ended}, or `status` or `watch` of the sweep,"
+        others = "a point that ends, or `status` or `watch` of the sweep,"
+        who = f"`resubmit {sweep.name}`" if repeated_left else others
         left = f"{progress.left} points are left: {progress.why}; {who} submits them later"
     arrays, points = sweep.arrays(), len(sweep.record.points)
     return Submitted(
@@ -233,7 +223,7 @@ def _submit_sweep(
         progress = submit_points(
             sweep, scheduler_for(kind), prepared=prepared, index=index, wait=doing if wait else None
         )
-    return submitted_points(sweep, progress, kind, wait=wait)
+    return submitted_points(sweep, progress)
 
 
 def _submit_pipeline(

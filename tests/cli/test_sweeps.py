@@ -53,6 +53,11 @@ def test_what_has_completed_stays_so_when_the_sweep_is_cancelled_and_resubmitted
     assert trained(home)["0"] == 1
 
 
+def test_each_point_that_ends_starts_the_next_one_with_nobody_watching(home: Home) -> None:
+    submit(home, "test $0 = 1")
+    wait_until(lambda: trained(home) == {"0": 1, "1": 1, "2": 1})
+
+
 def test_no_attempt_follows_once_a_sweep_is_cancelled(home: Home) -> None:
     name = submit(home, "exit 7", limit=3, retry="{max_attempts: 4, backoff: 60s, on: {unknown: RETRY}}")
     wait_until(lambda: states(home, name) == ["RETRYING"] * 3)
