@@ -23,7 +23,7 @@ from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.retry.notifications import deliver, tell_end
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.runs.checkpoint_files import is_writing
-from hpc_launch.runs.groups.pipeline_folder import pipeline_of
+from hpc_launch.runs.groups.group_folder import pipeline_of
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.status.attempt_view import AttemptView
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
 def _drive_sweep(run: RunFolder) -> None:
     """Continue the points of a sweep after one of its arrays."""
     from hpc_launch.retry.drive_groups import drive_points
-    from hpc_launch.runs.groups.sweep_folder import SweepFolder
+    from hpc_launch.runs.groups.group_folder import SweepFolder
     from hpc_launch.runs.run_index import user_index
 
     index = user_index(os.environ)

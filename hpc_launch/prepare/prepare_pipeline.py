@@ -31,10 +31,10 @@ from hpc_launch.prepare.attempts import first_attempt, notify_secrets, prepare, 
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
 from hpc_launch.prepare.prepare_sweep import prepare_sweep
 from hpc_launch.prepare.submit_sweep import SweepProgress, create_sweep, submit_points
-from hpc_launch.runs.groups.cancel_sweep import cancel_sweep
-from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, PipelineRecord, StageInfo, StageRecord
-from hpc_launch.runs.groups.pipeline_status import DueRun, StageRefusal, UnknownValue, stage_values
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.group_folder import PipelineFolder, PipelineRecord, StageInfo, StageRecord, SweepFolder
+from hpc_launch.runs.groups.job_arrays import cancel_sweep
+from hpc_launch.runs.groups.pipeline_status import StageRefusal
+from hpc_launch.runs.groups.stage_inputs import DueRun, UnknownValue, stage_values
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run

@@ -18,7 +18,7 @@ from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of
 from hpc_launch.plan.strategy_plan import is_batch_argument
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, is_elsewhere, prepare_job
 from hpc_launch.runs.groups.array_tasks import filled
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.records.plan_record import plan_record
 from hpc_launch.sites.load_layers import JobSources, read_sources, resolve
 from hpc_launch.sites.resolved import Resolved

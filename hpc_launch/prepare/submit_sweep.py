@@ -17,7 +17,8 @@ from hpc_launch.prepare.attempts import first_attempt, option_of, prepare, resol
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, recorded_points
 from hpc_launch.runs.groups.array_tasks import PointAttempt, create_point
-from hpc_launch.runs.groups.submit_array import (
+from hpc_launch.runs.groups.group_folder import SweepFolder, SweepRecord, one_submitter
+from hpc_launch.runs.groups.job_arrays import (
     Sending,
     chunks,
     is_settled,
@@ -26,7 +27,6 @@ from hpc_launch.runs.groups.submit_array import (
     submit_array,
     unsubmitted,
 )
-from hpc_launch.runs.groups.sweep_folder import SweepFolder, SweepRecord, one_submitter
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import plan_record

@@ -15,9 +15,8 @@ from hpc_launch.prepare.prepare_pipeline import recorded_environment, submit_sta
 from hpc_launch.prepare.submit_sweep import advance
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome, Drivers, Schedulers
 from hpc_launch.runs.groups.array_tasks import begun, in_arrays
-from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
+from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, one_submitter
 from hpc_launch.runs.groups.pipeline_status import Found, StageRefusal, pipeline_status
-from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter
 from hpc_launch.runs.groups.sweep_status import sweep_states
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader

@@ -23,7 +23,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan
 from hpc_launch.prepare.attempts import find_secrets, known_secrets, notify_secrets
 from hpc_launch.retry.context import RetryContext, owned
-from hpc_launch.runs.groups.sweep_folder import point_number
+from hpc_launch.runs.groups.group_folder import point_number
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.plan_record import newest_plan
 from hpc_launch.runs.records.run_info import changeable_by_others

@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 from hpc_launch.base.errors import UsageError, UserError
-from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, find_stage, stage_of
-from hpc_launch.runs.groups.sweep_folder import find_point, sweep_of
+from hpc_launch.runs.groups.group_folder import PipelineFolder, as_pipeline, find_point, find_stage, stage_of, sweep_of
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.schedulers.local.local_jobs import host_with
@@ -90,7 +89,7 @@ def _find_run(text: str, index: Index) -> RunFolder:
 def _find_point(text: str, index: Index) -> RunFolder | None:
     """The point that `SWEEP/7`, `SWEEP/lr=3e-4` or the job `123_7` names, or the stage `PIPELINE/train`; else None."""
     from hpc_launch.runs.groups.array_tasks import tasks_of, write_points
-    from hpc_launch.runs.groups.submit_array import array_jobs
+    from hpc_launch.runs.groups.job_arrays import array_jobs
 
     if match := re.fullmatch(r"(\d{1,18})_(\d{1,18})", text, re.ASCII):
         sweeps = [sweep for folder in index.jobs(match[1]) if (sweep := sweep_of(RunFolder(folder))) is not None]

@@ -49,7 +49,7 @@
         └── hook.log                output of the driver that the job ran at its end
 
     SWEEP/                          a sweep has the files of a run but no attempts, and
-    ├── sweep.json                  its points (groups/sweep_folder.py)
+    ├── sweep.json                  its points (groups/group_folder.py)
     ├── SWEEP.N/                    point N: a run, which shares all but its attempts with the sweep. Its task writes it
     ├── arrays/NNN/                 a job array: script.sh, intent.json, job.json, which stands for those of its points,
     │                               claim; tasks, template-K/ (groups/array_tasks.py), TASK.log
@@ -59,7 +59,7 @@
     └── cancel.json                 a user asked for the end of the sweep
 
     PIPELINE/                       has job.yaml, site.yaml, run.json and code/ of a run, and
-    ├── pipeline.json               its stages (groups/pipeline_folder.py)
+    ├── pipeline.json               its stages (groups/group_folder.py)
     ├── PIPELINE.STAGE/             the run or sweep of a stage, with stage.json; it shares code/ with the pipeline
     ├── PIPELINE.STAGE-N/           the run of a stage for one checkpoint or point
     ├── seen-STAGE/N                whether the stage runs for a checkpoint

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from hpc_launch.retry.drivers import Schedulers
-from hpc_launch.runs.groups.cancel_sweep import cancel_sweep
-from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, without_run
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_pipeline, without_run
+from hpc_launch.runs.groups.job_arrays import cancel_sweep
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, Reader
 from hpc_launch.runs.records.run_info import refuse_other_users_run

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers, shown
-from hpc_launch.runs.groups.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
+from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_pipeline, pipeline_of
 from hpc_launch.runs.groups.pipeline_status import Found, PipelineStatus, pipeline_status
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.groups.sweep_status import SweepStatus, sweep_states, sweep_status
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index, IndexEntry

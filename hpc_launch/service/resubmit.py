@@ -15,16 +15,24 @@ from hpc_launch.prepare.submit_sweep import SweepProgress, room_for, send_points
 from hpc_launch.retry.decision import edited_since, next_attempt
 from hpc_launch.retry.drivers import Schedulers
 from hpc_launch.runs.groups.array_tasks import PointAttempt
-from hpc_launch.runs.groups.cancel_sweep import reopen_sweep
-from hpc_launch.runs.groups.pipeline_folder import as_pipeline, pipeline_of, reopen, stage_of, without_run
-from hpc_launch.runs.groups.submit_array import (
+from hpc_launch.runs.groups.group_folder import (
+    SweepFolder,
+    as_pipeline,
+    one_submitter,
+    pipeline_of,
+    point_number,
+    reopen,
+    stage_of,
+    without_run,
+)
+from hpc_launch.runs.groups.job_arrays import (
     Sending,
     refuse_cancelled,
+    reopen_sweep,
     settle_arrays,
     unsubmitted,
     was_never_submitted,
 )
-from hpc_launch.runs.groups.sweep_folder import SweepFolder, one_submitter, point_number
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus

@@ -95,8 +95,8 @@ if TYPE_CHECKING:
     from hpc_launch.prepare.prepare_pipeline import PreparedPipeline
     from hpc_launch.prepare.prepare_sweep import PreparedSweep
     from hpc_launch.prepare.submit_sweep import SweepProgress
+    from hpc_launch.runs.groups.group_folder import SweepFolder
     from hpc_launch.runs.groups.pipeline_status import PipelineStatus
-    from hpc_launch.runs.groups.sweep_folder import SweepFolder
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
@@ -246,7 +246,7 @@ def _jobs(run: RunFolder, job_id: str | None) -> list[str]:
         return [job_id]
     if not os.path.exists(run.sweep_info):
         return []
-    from hpc_launch.runs.groups.submit_array import array_jobs
-    from hpc_launch.runs.groups.sweep_folder import SweepFolder
+    from hpc_launch.runs.groups.group_folder import SweepFolder
+    from hpc_launch.runs.groups.job_arrays import array_jobs
 
     return list(array_jobs(SweepFolder(run)))

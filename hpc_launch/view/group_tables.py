@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpc_launch.job.sweep_points import SweepPoint, label, short_names
-from hpc_launch.runs.groups.pipeline_folder import StageRecord
+from hpc_launch.runs.groups.group_folder import StageRecord
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus, StageStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.status.run_status import RunStatus

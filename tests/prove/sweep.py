@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.runs.groups.submit_array import STEPS
+from hpc_launch.runs.groups.job_arrays import STEPS
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from tests.cluster import Cluster

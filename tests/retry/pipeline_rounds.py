@@ -15,10 +15,9 @@ from hpc_launch.base.files import write_json
 from hpc_launch.prepare import submit_sweep
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.drive_groups import advance_pipeline
-from hpc_launch.runs.groups import submit_array
-from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
+from hpc_launch.runs.groups import job_arrays
+from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder
 from hpc_launch.runs.groups.pipeline_status import pipeline_status
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
 from hpc_launch.runs.groups.sweep_status import SweepStatus, sweep_states
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.run_index import Index
@@ -146,7 +145,7 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         return time.time() + later
 
     try:
-        for module in (sys.modules[create_pipeline.__module__], submit_attempt, submit_array):
+        for module in (sys.modules[create_pipeline.__module__], submit_attempt, job_arrays):
             vars(module)["checkpoint"] = checkpoint  # in this process only
         for function, more in ((submit_attempt.submit_next, {}), (submit_sweep.submit_points, {"clock": clock})):
             function.__kwdefaults__ = {**(function.__kwdefaults__ or {}), "lookup_s": 0.0, **more}

@@ -11,7 +11,7 @@ import pytest
 from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.drive_groups import advance_pipeline
-from hpc_launch.runs.groups.pipeline_folder import PipelineFolder
+from hpc_launch.runs.groups.group_folder import PipelineFolder
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus, pipeline_status
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED
 from hpc_launch.runs.run_index import Index

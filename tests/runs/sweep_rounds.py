@@ -19,9 +19,9 @@ from hpc_launch.base.files import create_once
 from hpc_launch.prepare import submit_sweep
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, prepare_sweep
 from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
-from hpc_launch.runs.groups import submit_array
+from hpc_launch.runs.groups import job_arrays
 from hpc_launch.runs.groups.array_tasks import attempt_of, begin_attempt, tasks_of
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, Submission
 from tests.runs.fake import FakeScheduler
@@ -156,7 +156,7 @@ def _driver(  # noqa: PLR0917 - what goes wrong
             os._exit(9)
 
     try:
-        vars(submit_array)["checkpoint"] = checkpoint  # in this process only
+        vars(job_arrays)["checkpoint"] = checkpoint  # in this process only
         if not locks:
             vars(submit_sweep)["one_submitter"] = lambda _: nullcontext(True)
         scheduler.plan = faults

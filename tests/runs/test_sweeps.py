@@ -15,8 +15,8 @@ from hpc_launch.prepare.submit_sweep import submit_points
 from hpc_launch.retry import drive_groups
 from hpc_launch.retry.drive_groups import submit_next_points
 from hpc_launch.runs.groups.array_tasks import begun, write_points
-from hpc_launch.runs.groups.submit_array import chunks, settle_arrays
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.group_folder import SweepFolder
+from hpc_launch.runs.groups.job_arrays import chunks, settle_arrays
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.schedulers.scheduler import ArrayRoom

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.base.json_records import read_record, record_text
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.submission import Intent, read_claim
 from hpc_launch.runs.submitting.run_store import PreparedAttempt

@@ -1,15 +1,11 @@
-"""The state of a pipeline by those of its stages and their runs, what is due, and the values that stages pass on.
-
-Nothing of it is on record. The values come from the records of the runs: a training can put files into its own folder
-of checkpoints, but cannot name a place elsewhere.
-"""
+"""The state of a pipeline by those of its stages and their runs, and what is due. Nothing of it is on record."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +13,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
-from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
-from hpc_launch.runs.groups.pipeline_folder import CheckpointRun, PipelineFolder, StageRecord, Training, checkpoint_runs
+from hpc_launch.runs.groups.group_folder import PipelineFolder, StageRecord, point_number
+from hpc_launch.runs.groups.stage_inputs import DueRun, checkpoints_for
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
@@ -38,18 +33,6 @@ class StageRefusal(Struct, frozen=True, kw_only=True):
     reason: str = ""
     final: bool = False
     """Whether no driver tries again, until a user resubmits the stage."""
-
-
-@dataclass(frozen=True)
-class DueRun:
-    """A run that is to be submitted now."""
-
-    stage: StageRecord
-    attempt: int
-    """The number of its last attempt, which came to nothing; 0 for none. A later one is another driver's."""
-    key: str | None = None
-    checkpoint: CheckpointRun | None = None
-    point: RunFolder | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +66,7 @@ class StageStatus:
 
 
 class StageStates:
-    """The states of a pipeline's stages by those of its runs. `decide`: as for `checkpoint_runs`."""
+    """The states of a pipeline's stages by those of its runs. `decide`: as for `checkpoints_for`."""
 
     def __init__(self, pipeline: PipelineFolder, found: Found, *, decide: bool) -> None:
         self.pipeline, self.found, self.decide = pipeline, found, decide
@@ -120,8 +103,10 @@ class StageStates:
     def _of_several(self, stage: StageRecord) -> StageStatus:
         folders = self.pipeline.runs(stage.name)
         statuses = {key: one for key, run in folders.items() if isinstance(one := self.found.get(run.name), RunStatus)}
-        again = {key: _submit_again(folders[key]) for key in statuses}
-        again |= {key: "later" for key, one in statuses.items() if _is_newer(folders[key], one)}
+        again = {
+            key: "later" if _is_newer(folders[key], one) else _submit_again(folders[key])
+            for key, one in statuses.items()
+        }
         begun = {key: one for key, one in statuses.items() if one.attempts and again[key] == "no"}
         target = self.status(stage.target or "")
         closed = self._closed(stage)
@@ -152,30 +137,24 @@ class StageStates:
         reason = "; ".join([*words, *refusals[:1]])
         return StageStatus(stage, state, reason, tuple(begun.values()), over=over, due=tuple(due))
 
-    def _wanted(self, stage: StageRecord, target: StageStatus, statuses: Mapping[str, RunStatus]) -> Iterable[DueRun]:
+    def _wanted(self, stage: StageRecord, target: StageStatus, statuses: Mapping[str, RunStatus]) -> Iterator[DueRun]:
         """The runs that a stage is to have by now."""
-        points = target.sweep.points if target.sweep is not None else ()
-        current = target.sweep is not None and _is_current(target.sweep)
-        if stage.each is not None:
-            wanted = stage.after.get(stage.each, "ok")
-            for point in points:
-                status = point.status
-                if _is_over(status, current=current) and _met(wanted, status.state):
-                    run = target.sweep.sweep.point(point.point.number) if target.sweep is not None else None
-                    key = str(point.point.number)
-                    yield DueRun(stage, _last(statuses.get(key)), key, point=run)
-            return
-        if target.sweep is not None:
-            sweep = target.sweep.sweep
-            trainings = [
-                Training(sweep.point(one.point.number), _is_over(one.status, current=current), one.point.number)
-                for one in points
-                if one.status.attempts
-            ]
+        if (sweep := target.sweep) is None:
+            parts = [(self.pipeline.stage_run(target.stage.name), target.over, target.state)] if target.runs else []
         else:
-            trainings = [Training(self.pipeline.stage_run(stage.on or ""), target.over)] if target.runs else []
-        for one in checkpoint_runs(self.pipeline, stage, trainings, decide=self.decide):
-            yield DueRun(stage, _last(statuses.get(one.key)), one.key, checkpoint=one)
+            current = _is_current(sweep)
+            parts = [
+                (sweep.sweep.point(one.point.number), _is_over(one.status, current=current), one.status.state)
+                for one in sweep.points
+                if one.status.attempts or stage.each is not None
+            ]
+        for run, over, state in parts:
+            if stage.each is None:
+                for key, found in checkpoints_for(self.pipeline, stage, run, over=over, decide=self.decide).items():
+                    yield DueRun(stage, _last(statuses.get(key)), key, run, found)
+            elif over and _met(stage.after.get(stage.each, "ok"), state):
+                key = str(point_number(run))
+                yield DueRun(stage, _last(statuses.get(key)), key, run)
 
     def _closed(self, stage: StageRecord) -> StageStatus | None:
         """Why nothing of a stage may be submitted now; None where it may."""
@@ -305,46 +284,6 @@ class PipelineStatus:
 def pipeline_status(
     pipeline: PipelineFolder, found: Found, stamp: int | None = None, *, decide: bool = False
 ) -> PipelineStatus:
-    """The state of a pipeline by those of its runs, read after `stamp`. `decide`: as for `checkpoint_runs`."""
+    """The state of a pipeline by those of its runs, read after `stamp`. `decide`: as for `checkpoints_for`."""
     view = StageStates(pipeline, found, decide=decide)
     return PipelineStatus(pipeline, tuple(view.status(stage.name) for stage in pipeline.record.stages), stamp)
-
-
-class UnknownValue(UserError):
-    """A value of another stage is not known: the stage that uses it cannot run."""
-
-
-def stage_values(pipeline: PipelineFolder, due: DueRun, found: Mapping[str, object]) -> dict[str, str]:
-    """The values of the stage's job by their names. Raises UnknownValue."""
-    return {name: _value(pipeline, due, found, name) for name in due.stage.values}
-
-
-def _value(pipeline: PipelineFolder, due: DueRun, found: Mapping[str, object], name: str) -> str:
-    stage, _, key = name.partition(".")
-    run, checkpoint = pipeline.stage_run(stage), None
-    if stage == due.stage.target:
-        if due.checkpoint is not None:
-            run, checkpoint = due.checkpoint.training, due.checkpoint.found
-        run = due.point or run
-    elif key.startswith("best."):
-        sweep = found.get(run.name)
-        best = sweep.best if isinstance(sweep, SweepStatus) else None
-        if best is None or not isinstance(sweep, SweepStatus):
-            what = "shows the value by which points are compared (`sweep.metric`, or the loss of `progress`)"
-            raise UnknownValue(f"`${{{name}}}` is not known: no log of a point of {run.name} {what}")
-        run, key = sweep.sweep.point(best.point.number), key.removeprefix("best.")
-    if key == "folder":
-        return str(run.path)
-    checkpoint = checkpoint or newest_checkpoint(run)
-    if checkpoint is None:
-        raise UnknownValue(f"`${{{name}}}` is not known: {_why_none(run)}")
-    if key == "step" and checkpoint.step is None:
-        raise UnknownValue(f"`${{{name}}}` is not known: `checkpoint.pattern` of {stage} has no group for the step")
-    return str(checkpoint.step if key == "step" else checkpoint.path)
-
-
-def _why_none(run: RunFolder) -> str:
-    if rule_of(run) is None:
-        return f"`checkpoint.dir` of {run.name} does not say where its checkpoints are"
-    missed = near_miss(run)
-    return f"{run.name} has no complete checkpoint{f': {missed}' if missed else ''}"

@@ -14,7 +14,7 @@ from hpc_launch.base.files import read_text
 from hpc_launch.base.patterns import compiled
 from hpc_launch.job.sweep_points import SweepPoint, label
 from hpc_launch.runs.groups.array_tasks import begun
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.status.progress_reader import number, tail_lines

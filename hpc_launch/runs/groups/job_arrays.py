@@ -1,4 +1,4 @@
-"""Submit a job array of a sweep exactly once, with the protocol of an attempt (submitting/submit_attempt.py).
+"""The job arrays of a sweep: submit one exactly once, with the protocol of an attempt (submit_attempt.py), and cancel.
 
 The order: array claimed, with its intent and its tasks → sbatch → job.json of the array, which stands for those of its
 points. Of two arrays with the same point, the later one leaves it out. After a crash at any step, `settle_arrays` finds
@@ -18,24 +18,27 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from hpc_launch.base.errors import SubmitRefused, UsageError
+from hpc_launch.base.errors import SchedulerError, SubmitRefused, Unreachable, UsageError
 from hpc_launch.base.files import synced_together, write_atomic
 from hpc_launch.base.json_records import write_record
+from hpc_launch.base.user_dirs import user
 from hpc_launch.runs.groups.array_tasks import (
     PointAttempt,
     attempt_of,
     begin_attempt,
+    begun,
     in_arrays,
     is_own,
     tasks_of,
     write_tasks,
     write_templates,
 )
-from hpc_launch.runs.groups.sweep_folder import SweepFolder
+from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder
-from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.run_info import Journal, by_this_process
+from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.records.run_info import Journal, by_this_process, refuse_other_users_run
 from hpc_launch.runs.records.submission import (
+    CANCELLED,
     NEVER_SUBMITTED,
     Intent,
     abandon,
@@ -46,7 +49,8 @@ from hpc_launch.runs.records.submission import (
     write_job,
 )
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.submitting.reconcile import reconcile
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.reconcile import reconcile, still_has_id
 from hpc_launch.runs.submitting.run_store import checkpoint, refusing, write_programs
 from hpc_launch.runs.submitting.submit_attempt import (
     LOOKUP_S,
@@ -281,3 +285,64 @@ def _release(sweep: SweepFolder, array: AttemptFolder, reason: str) -> None:
             if is_own(array, attempt):
                 abandon(attempt, refused_text(reason))
         write_atomic(array.path / _RELEASED, "")
+
+
+def cancel_sweep(sweep: SweepFolder, scheduler: Scheduler) -> list[str]:
+    """Cancel the points of a sweep, and return the ids of the arrays and jobs.
+
+    Raises:
+        UsageError: The sweep belongs to another user.
+        Unreachable: A job that may be running could not be cancelled. The requests stay on record, as for a run.
+    """
+    sweep.ask_to_cancel()
+    by, reader = user(), Reader()
+    settle_arrays(sweep, scheduler)
+    runs = begun(sweep)
+    cancelled: list[str] = []
+    unreached: SchedulerError | None = None
+    for array in sweep.arrays():
+        files = reader.read(array)
+        if files.job is None or files.job.job_id is None:
+            with suppress(OSError):
+                abandon(array, f"{CANCELLED} by {by}")
+            continue
+        job_id, name = array_of(files.job.job_id), files.intent.job_name if files.intent else None
+        if all(_is_over(reader.read(attempt_of(sweep, task))) for task in tasks_of(array)):
+            continue
+        try:
+            if still_has_id(job_id, name, scheduler):
+                scheduler.cancel(job_id)
+                cancelled.append(job_id)
+        except SchedulerError as error:
+            unreached = error
+    arrays = frozenset(cancelled)
+    for run in runs:
+        point = reader.read(run.attempts()[-1])
+        if point.void is not None or _ended_well(point):
+            continue
+        # A verdict on an attempt that is over may still ask for the next one.
+        try:
+            cancelled += cancel_run(run, scheduler, undecided=_is_over(point), by=by, arrays=arrays)
+        except SchedulerError as error:
+            unreached = error
+    if unreached is not None:
+        raise Unreachable(str(unreached), unreached.hint)
+    return list(dict.fromkeys(cancelled))
+
+
+def reopen_sweep(sweep: SweepFolder) -> None:
+    """Forget that a sweep was cancelled, before its points are submitted again. Raises OSError."""
+    refuse_other_users_run(sweep.run)
+    with suppress(FileNotFoundError):
+        os.unlink(sweep.cancel)
+        os.utime(sweep.run.arrays)  # its final state may be kept
+
+
+def _ended_well(files: AttemptFiles) -> bool:
+    if files.final is not None:
+        return files.final.state == "COMPLETED"
+    return files.own_end is not None and files.own_end.exit_code == 0
+
+
+def _is_over(files: AttemptFiles) -> bool:
+    return files.final is not None or files.end is not None or files.void is not None
