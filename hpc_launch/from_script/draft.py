@@ -146,10 +146,9 @@ def site_text(script: OldScript, site: SitePart) -> str:
 def job_text(script: OldScript, site: SitePart, prefix: str) -> str:
     """The job file, with what was not understood as comments. `prefix`: from its folder to that of the old job."""
     draft = _Draft(script, site, prefix)
-    draft.fill()
-    head = [f"Written by `hpc-launch init --from {script.name}`."]
-    head += [f"Note: {remark}." for remark in script.remarks]
-    lines = [yaml_text(draft.data, draft.notes, [visible(line) for line in head]).rstrip("\n")]
+    head = [f"Written by `hpc-launch init --from {script.name}`.", *(f"Note: {one}." for one in script.remarks)]
+    keys = {key: value for key, value in draft.keys().items() if value not in (None, "", [], {})}
+    lines = [yaml_text(keys, draft.notes, [visible(line) for line in head]).rstrip("\n")]
     if doubts := script.of("not_understood"):
         lines += ["", f"# Not understood in {visible(script.name)}; decide about these lines:"]
         for account in doubts:
@@ -168,78 +167,77 @@ def job_name(text: str) -> str:
 
 
 class _Draft:
-    """The keys of the job file that differ from the defaults, in the order of the reference page, and comments."""
+    """The keys of the job file, in the order of the reference page, and comments."""
 
     def __init__(self, script: OldScript, site: SitePart, prefix: str) -> None:
         self.script, self.site, self.prefix = script, site, prefix
-        self.data: dict[str, Any] = {}
         self.notes: dict[tuple[str, ...], str] = {}
 
-    def put(self, key: str, value: Any, note: str = "") -> None:
-        """Set a key unless the value is empty."""
-        if value not in (None, "", [], {}):
-            self.data[key] = value
-            if note:
-                self.notes[key,] = note
-
-    def fill(self) -> None:
-        """Set all keys."""
+    def keys(self) -> dict[str, Any]:
+        """All keys; what is empty stays at its default."""
         request, launch, job, site = self.script.request, self.script.launch, self.script.job, self.site
-        self.put("name", job_name(request.get("job-name") or os.path.splitext(self.script.name)[0]))
-        self.put("site", site.reference)
-        self.put("queue", site.queue, site.queue_note)
-        self.put("account", request.get("account"))
-        self.put("constraint", request.get("constraint"))
-        if launch is not None:
-            self._size()
-            self._launcher(launch)
-            self._program(launch)
-        self._environment(launch)
         container = dict(launch.container or {}) if launch is not None else {}
         workdir = container.pop("workdir", None) or job.workdir or request.get("chdir")
-        if container:
-            self._container(container)
-        self.put("workdir", self._from_start(workdir) if workdir else self.prefix)
-        if request.signal_before:
-            note = "the training is warned this long before the time limit"
-            self.put("checkpoint", {"signal_before": f"{request.signal_before}s"}, note)
-        self.put("exclude", [request.get("exclude")] if request.get("exclude") else None)
-        self.put("sbatch", {**request.passed_on, **site.sbatch})
+        signal = {"signal_before": f"{request.signal_before}s"} if request.signal_before else None
+        self.notes["checkpoint",] = "the training is warned this long before the time limit"
+        self.notes["secrets",] = "set them in your shell or in secrets.env"
+        if site.queue_note:
+            self.notes["queue",] = site.queue_note
+        return {
+            "name": job_name(request.get("job-name") or os.path.splitext(self.script.name)[0]),
+            "site": site.reference,
+            "queue": site.queue,
+            "account": request.get("account"),
+            "constraint": request.get("constraint"),
+            **self._size(),
+            **(self._launcher(launch) | self._program(launch) if launch is not None else {}),
+            "env": self._variables(launch),
+            "environment": self._software(launch),
+            "secrets": job.secrets,
+            "container": self._container(container) if container else None,
+            "workdir": self._from_start(workdir) if workdir else self.prefix,
+            "checkpoint": signal,
+            "exclude": [request.get("exclude")] if request.get("exclude") else None,
+            "sbatch": {**request.passed_on, **site.sbatch},
+        }
 
-    def _size(self) -> None:
+    def _size(self) -> dict[str, Any]:
         request, size, site = self.script.request, self.script.size, self.site
         if size is None:
-            return
-        self.put("nodes", size.nodes if size.nodes > 1 else None)
-        self.put("gpus_per_node", size.gpus_per_node if size.gpus_per_node != site.gpus else None)
-        if not size.once and size.processes_per_node != max(size.gpus_per_node, 1):
-            self.put("processes_per_node", size.processes_per_node, "not one per GPU")
-        self.put("cpus_per_node", size.cpus_per_node if size.cpus_per_node != site.cpus else None)
-        self.put("memory", request.memory, "per node")
+            return {}
         time = request.get("time") or ""
-        self.put("time", None if time.upper() in {"UNLIMITED", "INFINITE", "-1"} else time)
+        own = not size.once and size.processes_per_node != max(size.gpus_per_node, 1)
+        self.notes["processes_per_node",] = "not one per GPU"
+        self.notes["memory",] = "per node"
+        return {
+            "nodes": size.nodes if size.nodes > 1 else None,
+            "gpus_per_node": size.gpus_per_node if size.gpus_per_node != site.gpus else None,
+            "processes_per_node": size.processes_per_node if own else None,
+            "cpus_per_node": size.cpus_per_node if size.cpus_per_node != site.cpus else None,
+            "memory": request.memory,
+            "time": None if time.upper() in {"UNLIMITED", "INFINITE", "-1"} else time,
+        }
 
-    def _launcher(self, launch: OldLaunch) -> None:
+    def _launcher(self, launch: OldLaunch) -> dict[str, Any]:
         options = {"options": launch.options, "max_restarts": launch.max_restarts}
         given = {key: value for key, value in options.items() if value}
-        if given:
-            self.put("launcher", {"name": launch.launcher, **given})
-        elif launch.launcher != "torchrun":
-            note = "the program starts once, on the first node" if launch.launcher == "none" else ""
-            self.put("launcher", launch.launcher, note)
+        if launch.launcher == "none":
+            self.notes["launcher",] = "the program starts once, on the first node"
+        usual = None if launch.launcher == "torchrun" else launch.launcher
+        return {"launcher": {"name": launch.launcher, **given} if given else usual}
 
-    def _program(self, launch: OldLaunch) -> None:
+    def _program(self, launch: OldLaunch) -> dict[str, Any]:
         words = [word.text for word in launch.words]
         first = words[0] if words else ""
         if launch.program == "command":
-            self.put("command", [*words, *(word.text for word in launch.arguments)], "started without a shell")
-            return
+            self.notes["command",] = "started without a shell"
+            return {"command": [*words, *(word.text for word in launch.arguments)]}
+        arguments = arguments_of(launch.arguments)
         in_image = launch.container is not None and os.path.isabs(first)
         if launch.program == "script" and (in_image or "${shell." in first or "${job." in first):
-            self.put("command", ["python3", *words], "inside the image" if in_image else "known only in the job")
-        else:
-            self.put(launch.program, self._here(first) if launch.program == "script" and first else first)
-        self.put("args", arguments_of(launch.arguments))
+            self.notes["command",] = "inside the image" if in_image else "known only in the job"
+            return {"command": ["python3", *words], "args": arguments}
+        return {launch.program: self._here(first) if launch.program == "script" and first else first, "args": arguments}
 
     def _here(self, path: str) -> str:
         """A relative path of the old job, from the job file's folder."""
@@ -250,7 +248,7 @@ class _Draft:
         path = path.removeprefix(f"{self.script.folder}/")
         return _static(os.path.normpath(path if _is_rooted(path) else os.path.join(self.prefix, path)))
 
-    def _environment(self, launch: OldLaunch | None) -> None:
+    def _variables(self, launch: OldLaunch | None) -> dict[str, Any]:
         job = self.script.job
         variables: dict[str, Any] = {
             name: value.text for name, (value, _) in job.env.items() if name not in self.site.variables
@@ -260,27 +258,27 @@ class _Draft:
         for name, value in launch.env.items() if launch is not None else ():
             if value.known and name not in DEBUGGING and name not in RENDEZVOUS:
                 variables[name] = value.text
-        self.put("env", variables | dict.fromkeys(job.unset))
-        software = {key: job.software[key] for key in ("source", "modules", "conda", "venv") if job.software.get(key)}
-        if "source" in software:
-            software["source"] = [self._from_start(path) for path in software["source"]]
-        if "conda" in software:
-            software["conda"] = _static(software["conda"])
-        if "venv" in software:
-            software["venv"] = self._from_start(software["venv"])
-        if launch is not None and launch.python:
-            software["python"] = _static(launch.python)
-        self.put("environment", software)
-        self.put("secrets", job.secrets, "set them in your shell or in secrets.env")
+        return variables | dict.fromkeys(job.unset)
 
-    def _container(self, data: dict[str, Any]) -> None:
+    def _software(self, launch: OldLaunch | None) -> dict[str, Any]:
+        found = self.script.job.software
+        software = {
+            "source": [self._from_start(path) for path in found.get("source", [])],
+            "modules": found.get("modules"),
+            "conda": _static(found.get("conda", "")),
+            "venv": self._from_start(found["venv"]) if "venv" in found else None,
+            "python": _static(launch.python or "") if launch is not None else None,
+        }
+        return {key: value for key, value in software.items() if value}
+
+    def _container(self, data: dict[str, Any]) -> dict[str, Any] | str:
         local = data["runtime"] != "pyxis" and "://" not in data["image"]
         data["image"] = _static(self._here(data["image"]) if local else data["image"])
         if self.site.runtime == data["runtime"]:
             del data["runtime"]
         if "binds" in data:
             data["binds"] = [_static(bind) for bind in data["binds"]]
-        self.put("container", data if len(data) > 1 else data["image"])
+        return data if len(data) > 1 else str(data["image"])
 
 
 def _is_rooted(path: str) -> bool:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -66,28 +65,11 @@ def findings(more: str) -> list[str]:
     return [str(found) for found in validate_job(Path("job.yaml"), site="here.yaml")]
 
 
-def guide(tp: int, model: str) -> dict[str, Any]:
-    sizes = f"{{pp: 2, tp: {tp}, micro_batch: 1, global_batch: 1024}}"
-    return plan_json(planned(f"nodes: 2\nstrategy: megatron\nprecision: bf16\nparallel: {sizes}\nmodel: {model}\n"))
-
-
-@pytest.mark.parametrize(("tp", "dp"), [(8, 1), (4, 2)])
-def test_the_example_of_openseeks_guide(tp: int, dp: int) -> None:
-    """Its page "Distributed Training": two nodes of eight GPUs, one pipeline stage per node."""
-    found = guide(tp, "llama3-8b")
-    assert (found["world_size"], found["pp"], found["tp"], found["dp"]) == (16, 2, tp, dp)
-    assert found["gradient_accumulation_steps"] == 1024 // dp
-    assert (found["micro_batch_size"], found["global_batch_size"]) == (1, 1024)
-    assert found["findings"] == []
-    nodes = {one["kind"]: one["nodes"] for one in found["groups"]}
-    assert nodes["tp"] == 1
-    assert nodes["pp"] == 2
-
-
 def test_the_groups_and_their_links() -> None:
     text = "\n".join(plan_lines(planned("nodes: 2\nstrategy: megatron\nparallel: {pp: 2, tp: 4, global_batch: 8}\n")))
     assert "16 processes = DP 2 × TP 4 × PP 2 × CP 1" in text
     assert "tensor parallel: 4 groups of 4, within a node" in text
+    assert "pipeline: 8 groups of 2, across 2 nodes" in text
     assert "model       unknown: set or correct `model:`" in text
 
 
@@ -138,6 +120,18 @@ def pace(processes: int) -> MeasuredPace:
 MEGATRON = (
     "nodes: 2\nmodel: llama3-8b\nstrategy: megatron\nprecision: bf16\nparallel: {tp: 4, pp: 2, global_batch: 512}\n"
 )
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("00:01:00", "has no time for a single step"), ("12:00:00", "1000 steps: "), ("4:00:00", "jobs of 04:00:00")],
+)
+def test_the_steps_are_divided_into_jobs(limit: str, said: str) -> None:
+    job = MEGATRON.replace("nodes: 2", f"nodes: 2\ntime: {limit}") + "args: {train-iters: 1000}\n"
+    Path("job.yaml").write_text(GOOD.replace("time: 12:00:00\n", "") + job)
+    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"), pace=pace(16))
+    assert plan is not None
+    assert said in "\n".join(plan_lines(plan))
 
 
 def test_walltime_cost_and_checkpoints_of_a_measured_run() -> None:
