@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpc_launch.job.document import flow_yaml
+from hpc_launch.job.document import KeyPath, flow_yaml
 
 _WIDTH = 110
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
@@ -18,6 +18,15 @@ class Written(str):
     """A scalar as it was written, such as 1.10, which is to stay so."""
 
     __slots__ = ()
+
+
+def as_written(value: Any, path: KeyPath, written: Mapping[KeyPath, str]) -> Any:
+    """A copy of a value at this path, in which numbers and truth values have their original text."""
+    if isinstance(value, Mapping):
+        return {key: as_written(child, (*path, key), written) for key, child in value.items()}
+    if isinstance(value, list):
+        return [as_written(child, (*path, at), written) for at, child in enumerate(value)]
+    return value if isinstance(value, str | None) or path not in written else Written(written[path])
 
 
 def yaml_text(data: Mapping[str, Any], notes: Mapping[tuple[str, ...], str], head: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +12,8 @@ from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.document import Document, KeyPath, flow_yaml
+from hpc_launch.job.commented_yaml import as_written, yaml_text
+from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.group_keys import StageKeys
 from hpc_launch.job.merge import Layer, merge
 from hpc_launch.job.reader import read
@@ -97,9 +97,8 @@ def stage_document(pipeline: PipelineFile, stage: str, values: Mapping[str, str]
     if any(keys.on is not None and keys.on.checkpoint == stage for keys in pipeline.stages.values()):
         data["checkpoint"] = {**(data.get("checkpoint") or {}), "follow": True}
     data["name"] = written["name",] = f"{pipeline.name}-{stage}"
-    text = f"# Stage {stage} of a pipeline: its keys, the shared ones, and the values of other stages.\n"
-    text += "".join(f"{_flow(key, (), {})}: {_flow(value, (key,), written)}\n" for key, value in data.items())
-    return replace(whole, data=data, written=written, text=text)
+    head = [f"Stage {stage} of a pipeline: its keys, the shared ones, and the values of other stages."]
+    return replace(whole, data=data, written=written, text=yaml_text(as_written(data, (), written), {}, head))
 
 
 def merged(document: Document, stage: str) -> Document:
@@ -117,18 +116,6 @@ def merged(document: Document, stage: str) -> Document:
         ]
     )
     return Document(result.data, result.places, result.key_places, result.written)
-
-
-def _flow(value: Any, path: KeyPath, written: Mapping[KeyPath, str]) -> str:
-    """A value as YAML on one line, with its numbers as they were written."""
-    if isinstance(value, Mapping):
-        pairs = (f"{flow_yaml(key)}: {_flow(child, (*path, key), written)}" for key, child in value.items())
-        return "{" + ", ".join(pairs) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_flow(child, (*path, at), written) for at, child in enumerate(value)) + "]"
-    if isinstance(value, str):
-        return flow_yaml(value)
-    return written.get(path) or json.dumps(value)
 
 
 def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:

@@ -17,7 +17,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.patterns import matches_whole
 from hpc_launch.base.user_dirs import config_folder
-from hpc_launch.job.commented_yaml import Written, yaml_text
+from hpc_launch.job.commented_yaml import as_written, yaml_text
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.reader import check, read
@@ -186,18 +186,10 @@ def fill(merged: Merged, findings: list[Finding], *, examples: bool = False) -> 
 def recorded(merged: Merged) -> str:
     """All layers as one file, which a run keeps: it does not refer to other files, and notes the origin of each
     value."""
-    data = {key: _as_written(merged, value, (key,)) for key, value in merged.data.items() if key != "extends"}
+    data = {key: as_written(value, (key,), merged.written) for key, value in merged.data.items() if key != "extends"}
     notes = {tuple(map(str, path)): origin.short() for path, origin in merged.origins.items() if len(path) <= COMMENTED}
     head = ["All layers of the profile, merged by hpc-launch when the run was created."]
     return yaml_text({"recorded": True, **data}, notes, head)
-
-
-def _as_written(merged: Merged, value: Any, path: KeyPath) -> Any:
-    if isinstance(value, dict):
-        return {key: _as_written(merged, child, (*path, key)) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_as_written(merged, child, (*path, at)) for at, child in enumerate(value)]
-    return value if isinstance(value, str | None) or path not in merged.written else Written(merged.written[path])
 
 
 def read_user_overlay(findings: list[Finding]) -> Document | None:
