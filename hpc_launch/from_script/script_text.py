@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,8 @@ from hpc_launch.job.container import SECRET_NAME
 
 MAX_BYTES = 4 << 20
 """Slurm's default limit of a script (slurm.conf(5), max_script_size)."""
+MAX_FOLLOWED = 256 << 10
+"""Bytes of a local shell file that a script starts."""
 DEEPEST = 100
 """Deeper nesting than people write: `((((…`."""
 Node = Any
@@ -63,6 +66,14 @@ def decode(data: bytes, name: str) -> ScriptText:
     return ScriptText(text, tuple(remark for remark, holds in found.items() if holds))
 
 
+def small_script(path: str) -> str | None:
+    """The text of a local shell file, if it is a small one."""
+    with suppress(OSError, UsageError):
+        if os.path.isfile(path) and os.path.getsize(path) <= MAX_FOLLOWED:
+            return read_script(Path(path)).text
+    return None
+
+
 @cache
 def _parser() -> Any:
     try:
@@ -77,13 +88,10 @@ def _parser() -> Any:
 def parse(text: str) -> Node | None:
     """The root node; None if it is nested deeper than scripts are. What bash would refuse has nodes of type ERROR."""
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
-    stack = [(root, 0)]
-    while stack:
-        at, depth = stack.pop()
-        if depth > DEEPEST:
-            return None
-        stack.extend((child, depth + 1) for child in at.named_children)
-    return root
+    level, depth = [root], 0
+    while level:
+        level, depth = [child for node in level for child in node.named_children], depth + 1
+    return root if depth <= DEEPEST + 1 else None
 
 
 def text_of(node: Node | None) -> str:

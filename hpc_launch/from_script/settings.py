@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpc_launch.from_script.old_job import OldJob
-from hpc_launch.from_script.script_text import Ledger, Node, Value, Word, find_all, text_of
+from hpc_launch.from_script.script_text import Ledger, Node, Value, Word, find_all, text_of, unknown
+from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.variables import Variables
 from hpc_launch.job.container import SECRET_NAME
 
@@ -48,14 +49,37 @@ _MODULE_VERBS = {
     **dict.fromkeys("list avail av spider show display whatis help".split(), "prints"),
     **dict.fromkeys("purge reset use restore".split(), "other"),
 }
+REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 _LIMITS = {"s": "stack", "l": "locked-memory", "n": "open-files", "u": "processes", "c": "core"}
 
 
 class Settings:
     """Reads the lines that set something up into the job."""
 
-    def __init__(self, variables: Variables, ledger: Ledger) -> None:
-        self.variables, self.job, self.ledger = variables, OldJob(), ledger
+    def __init__(self, request: Request, variables: Variables, ledger: Ledger) -> None:
+        self.request, self.variables, self.job, self.ledger = request, variables, OldJob(), ledger
+
+    def words(self, node: Node | None) -> list[Word]:
+        """The words of a command."""
+        if node is None:
+            return []
+        skipped = {"variable_assignment", *REDIRECTS}
+        children = [child for child in node.named_children if child.type not in skipped]
+        named = [(child.named_children or [child])[0] if child.type == "command_name" else child for child in children]
+        return [word for child in named for word in self.variables.words(child)]
+
+    def reads(self, words: Sequence[Word], text: str, lines: range) -> None:
+        """`read -ra NAME <<< "$SLURM_JOB_GPUS"`, `mapfile -t NAME < <(scontrol …)`, `printf -v NAME …`."""
+        name = words[2].text if words[0].text == "printf" else words[-1].text
+        if re.search(r"SLURM_(JOB|STEP)_GPUS|CUDA_VISIBLE_DEVICES", text) and self.request.gpus_per_node:
+            self.variables.assign(name, (unknown("$GPU"),) * self.request.gpus_per_node)
+            self.ledger.unnecessary(lines, "counts the GPUs of a node")
+        elif re.search(r"scontrol\s+show\s+hostname|SLURM_(JOB_)?NODELIST", text):
+            self.variables.assign(name, self.variables.hosts())
+            self.ledger.unnecessary(lines, "lists the nodes: the launcher gets them from Slurm")
+        else:
+            self.variables.assign(name, unknown(f"${name}"))
+            self.ledger.not_understood(lines, "a value that is known only in the job")
 
     def declaration(self, node: Node, lines: range) -> None:
         """`export A=1 B=2`, `declare -x A=1`, `readonly A=1`, `local A=1`."""

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.launch_line import Unwrapper
 from hpc_launch.from_script.old_job import OldLaunch
 from hpc_launch.from_script.script_text import (
@@ -18,19 +17,17 @@ from hpc_launch.from_script.script_text import (
     Node,
     Value,
     Word,
-    decode,
     find_all,
     lines_of,
     parse,
+    small_script,
     text_of,
     unknown,
 )
-from hpc_launch.from_script.settings import Settings
+from hpc_launch.from_script.settings import REDIRECTS, Settings
 from hpc_launch.from_script.slurm_request import Request
-from hpc_launch.from_script.variables import Variables
+from hpc_launch.from_script.variables import Variables, shell_text
 
-MAX_FOLLOWED = 256 << 10
-"""Bytes of a local shell file that a script starts."""
 DEEPEST_NESTING = 4
 MOST_CALLS = 200
 _LAUNCHES = re.compile(
@@ -47,7 +44,6 @@ _FILTERS = frozenset("tee awk sed sort cut tr uniq bc column fold paste rev egre
 _PREPARES = frozenset("mkdir cp rsync tar rm sbcast dcgmi pip".split())
 _SHELL_STATE = frozenset("wait sleep exit trap shopt set return hash".split())
 _HOST_FILE = re.compile(r"scontrol\s+show\s+hostname|slots=|host_?file|machine_?file|nodefile", re.IGNORECASE)
-_REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 
 
 class Reader(Settings):
@@ -57,8 +53,7 @@ class Reader(Settings):
     """
 
     def __init__(self, request: Request, variables: Variables, ledger: Ledger, base: str) -> None:
-        super().__init__(variables, ledger)
-        self.request = request
+        super().__init__(request, variables, ledger)
         self.base = base
         self.outer: OldLaunch | None = None
         """The launch line whose text is read."""
@@ -232,43 +227,22 @@ class Reader(Settings):
         else:
             self._command(inner, lines, text)
 
-    def _reads(self, node: Node, text: str, lines: range) -> None:
-        """`read -ra NAME <<< "$SLURM_JOB_GPUS"`, `mapfile -t NAME < <(scontrol show hostnames …)`."""
-        name = self._words(node)[-1].text
-        if re.search(r"SLURM_(JOB|STEP)_GPUS|CUDA_VISIBLE_DEVICES", text) and self.request.gpus_per_node:
-            self.variables.assign(name, (unknown("$GPU"),) * self.request.gpus_per_node)
-            self.ledger.unnecessary(lines, "counts the GPUs of a node")
-        elif re.search(r"scontrol\s+show\s+hostname|SLURM_(JOB_)?NODELIST", text):
-            self.variables.assign(name, self.variables.hosts())
-            self.ledger.unnecessary(lines, "lists the nodes: the launcher gets them from Slurm")
-        else:
-            self.variables.assign(name, unknown(f"${name}"))
-            self.ledger.not_understood(lines, "reads input")
-
-    def _words(self, node: Node | None) -> list[Word]:
-        if node is None:
-            return []
-        skipped = {"variable_assignment", *_REDIRECTS}
-        children = [child for child in node.named_children if child.type not in skipped]
-        named = [(child.named_children or [child])[0] if child.type == "command_name" else child for child in children]
-        return [word for child in named for word in self.variables.words(child)]
-
     def _name(self, node: Node) -> str:
         """The first word of a command, without its folder."""
-        words = self._words(node.child_by_field_name("name"))
+        words = self.words(node.child_by_field_name("name"))
         return os.path.basename(words[0].text) if words else ""
 
     def _command(self, node: Node, lines: range, whole: str) -> None:
         """A command. `whole`: its text with redirections and pipes."""
-        words, text = self._words(node), text_of(node)
+        words, text = self.words(node), text_of(node)
         name = os.path.basename(words[0].text) if words else ""
         handlers = {
             "module": self.module, "ml": self.module, "source": self.source, ".": self.source,
             "conda": self.conda, "mamba": self.conda, "micromamba": self.conda,
             "cd": self.change_folder, "mkdir": self.make_folder, "ulimit": self.limit,
         }  # fmt: skip
-        if name in _READS:
-            self._reads(node, whole, lines)
+        if name in _READS or (text.startswith("printf -v") and len(words) > 2):
+            self.reads(words, whole, lines)
         elif name in self.functions and name not in self.calling and len(self.called) < MOST_CALLS:
             self._call(name, words, lines)
         elif name in handlers:
@@ -282,9 +256,6 @@ class Reader(Settings):
             self.ledger.unnecessary(lines, "the job sets conda up itself")
         elif re.search(r"\b(wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b", text):
             self.ledger.not_understood(lines, "a login: name the variable in `secrets:` and set it in your shell")
-        elif text.startswith("printf -v") and len(words) > 2:
-            self.variables.assign(words[2].text, unknown(text))
-            self.ledger.not_understood(lines, "a value that is known only in the job")
         elif not words or (name in _PRINTS and (name != "env" or len(words) == 1)):
             self.ledger.unnecessary(lines, "prints only")
         elif _LAUNCHES.match(name) or words[0].text.startswith(("./", "$")):
@@ -313,7 +284,7 @@ class Reader(Settings):
                 if isinstance(value, Value):
                     launch.env[name] = value
                     launch.keys.append("env")
-            elif child.type in _REDIRECTS and text_of(child).startswith("<"):
+            elif child.type in REDIRECTS and text_of(child).startswith("<"):
                 launch.doubts.append((child.start_point[0] + 1, "reads input: a job file gives a program none"))
         opened = [line for line in self.variables.left_open if line in lines]
         launch.doubts += [(line, "arguments of the script: add them to `args:`") for line in opened]
@@ -329,7 +300,9 @@ class Reader(Settings):
     def _nested(self, launch: OldLaunch, word: Word, rest: Sequence[Word], is_text: bool) -> bool:
         """Read the text of `bash -c`, or a local shell file, into the launch. False if it does more than set variables
         and start one program that is the same in each process, so that the command stays."""
-        text = _shell_text(word.text) if is_text else self._local_file(word.text)
+        text = shell_text(word.text) if is_text else None
+        if not is_text and "${" not in word.text:
+            text = small_script(os.path.join(self.base, self.job.workdir or "", word.text))
         root = parse(text) if text is not None and self.depth < DEEPEST_NESTING else None
         if text is None or root is None or root.has_error:
             return False
@@ -363,30 +336,9 @@ class Reader(Settings):
         vars(launch).update(vars(found) | {"job_env": launch.job_env | found.job_env})
         return True
 
-    def _local_file(self, path: str) -> str | None:
-        """The text of a shell file below the folder of the job."""
-        full = os.path.join(self.base, self.job.workdir or "", path)
-        try:
-            if "${" in path or not os.path.isfile(full) or os.path.getsize(full) > MAX_FOLLOWED:
-                return None
-            with open(full, "rb") as stream:
-                return decode(stream.read(MAX_FOLLOWED), path).text
-        except (OSError, UsageError):
-            return None
-
 
 def _writes(text: str) -> bool:
     """Whether a redirection, or a `tee`, writes a file that is no log."""
     if text.startswith("tee "):
         return not re.search(r"log|/dev/|\.(out|err|txt)\b", text.rsplit(maxsplit=1)[-1], re.IGNORECASE)
     return re.match(r"[\d&]*>>?\s*[^&\s]", text) is not None and "/dev/" not in text
-
-
-def _shell_text(text: str) -> str:
-    """A value as the inner bash gets it: with variables in place of what the job file names."""
-    names = {"job.id": "SLURM_JOB_ID", "home": "HOME", "user": "USER"}
-
-    def named(found: re.Match[str]) -> str:
-        return f"${{{names.get(found[1], found[1].rpartition('.')[2])}}}" if found[1] else "${"
-
-    return re.sub(r"\$\$\{|\$\{([\w.]+)\}", named, text)

@@ -244,3 +244,13 @@ class Variables:
             if compare is not None and (not numeric or all(text.isdecimal() for text in texts)):
                 return bool(compare(*map(int, texts)) if numeric else compare(*texts))
         return None
+
+
+def shell_text(text: str) -> str:
+    """A value as the inner bash gets it: with variables in place of what the job file names."""
+    names = {"job.id": "SLURM_JOB_ID", "home": "HOME", "user": "USER"}
+
+    def named(found: re.Match[str]) -> str:
+        return f"${{{names.get(found[1], found[1].rpartition('.')[2])}}}" if found[1] else "${"
+
+    return re.sub(r"\$\$\{|\$\{([\w.]+)\}", named, text)
