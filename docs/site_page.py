@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.units import format_memory, format_time
+from hpc_launch.sites.job_settings import ACTIONS, PreludeStep, Setting
 from hpc_launch.sites.layers import SiteLayer
-from hpc_launch.sites.prelude import ACTIONS, PreludeStep, Setting
 from hpc_launch.sites.profile import DetectionRule, SiteProfile
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.queues import LimitRow, NodeClass, Queue

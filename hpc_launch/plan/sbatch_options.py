@@ -17,7 +17,7 @@ from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.conditions import holds
-from hpc_launch.sites.option_rules import Linked, LinkedRule
+from hpc_launch.sites.job_settings import Linked, LinkedRule
 
 
 def apply_site_rules(

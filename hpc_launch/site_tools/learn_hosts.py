@@ -42,8 +42,7 @@ from hpc_launch.site_tools.host_facts import (
     models,
     read_facts,
 )
-from hpc_launch.sites.choose_hosts import MAX_HOSTFILE_BYTES
-from hpc_launch.sites.this_machine import names
+from hpc_launch.sites.this_machine import MAX_HOSTFILE_BYTES, names
 
 PROGRAM = AGENT / "describe_host.py"
 DESCRIBE_S = 60.0

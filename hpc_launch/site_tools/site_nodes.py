@@ -18,9 +18,9 @@ from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.schedulers.ssh.on_first_host import HostLeases, leases_of
 from hpc_launch.sites import this_machine
-from hpc_launch.sites.choose_hosts import known_hosts
 from hpc_launch.sites.detect_profile import Match
 from hpc_launch.sites.read_profile import load_site_profile
+from hpc_launch.sites.this_machine import known_hosts
 
 
 class SiteHost(Struct, frozen=True):

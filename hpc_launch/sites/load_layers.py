@@ -195,11 +195,9 @@ def resolve(
     hosts: tuple[JobHost, ...] = ()
     site_hosts = None
     if profile.scheduler.type == "ssh":
-        from hpc_launch.sites.choose_hosts import job_hosts
-
         key = "hosts" if profile.scheduler.hostfile is None else "hostfile"
         place = site_data.merged.origin("scheduler", key).place
-        hosts, site_hosts = job_hosts(profile, job, avoid, names, folder, place, findings)
+        hosts, site_hosts = this_machine.job_hosts(profile, job, avoid, names, folder, place, findings)
         if errors(findings):
             raise Refused(findings)
     image = profile.containers.images.get(job.container.image) if job.container else None

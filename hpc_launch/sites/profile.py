@@ -9,9 +9,8 @@ from msgspec import Meta, Struct
 
 from hpc_launch.job.type_hints import NAME_PATTERN
 from hpc_launch.sites.folders import Cache, Containers, Folder
+from hpc_launch.sites.job_settings import LauncherAdvice, LinkedRule, Options, PreludeStep, Setting, SiteOption, Stack
 from hpc_launch.sites.network import HOST_NAME, Launch, Network, SshHost
-from hpc_launch.sites.option_rules import LauncherAdvice, LinkedRule, Options, SiteOption, Stack
-from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.provenance import Day, Fact, Lifecycle, Published
 from hpc_launch.sites.queues import Account, Fabric, Internet, NodeClass, Queue
 

@@ -1,9 +1,9 @@
-"""Checks of a profile beyond its types: steps, limits, GPU requests and secrets."""
+"""Checks of a profile beyond its types: steps, names, limits, GPU requests and secrets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
@@ -11,67 +11,30 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.job.container import SECRET_NAME
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
-from hpc_launch.sites.prelude import ACTIONS, ACTIONS_BY_PLACE, PreludeStep
+from hpc_launch.sites.job_settings import ACTIONS, ACTIONS_BY_PLACE
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.queues import LimitRow
 
 _TOKEN = re.compile(
     r"\b(hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|glpat-[\w-]{20,}|sk-[\w-]{30,})|-----BEGIN [A-Z ]*KEY"
 )
+_ASKS_FOR_GPUS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"})
+Fault = tuple[FindingCode, KeyPath, str, str]
+"""Code, place, message and hint."""
 
 
 def find_tokens(document: Document) -> Iterator[Finding]:
     """HL317 for text in the format of a well-known service's access token."""
+    message, hint = "the text looks like an access token", "remove it and revoke it: others may have seen it"
     for path, text in document.written.items():
         if _TOKEN.search(text):
-            hint = "remove it and revoke it: others may have seen it"
-            yield Finding(
-                FindingCode.SECRET_IN_PROFILE, "the text looks like an access token", document.places.get(path), hint
-            )
+            yield Finding(FindingCode.SECRET_IN_PROFILE, message, document.places.get(path), hint)
 
 
 def check_profile(profile: SiteProfile, merged: Merged) -> Iterator[Finding]:
     """HL314 to HL317: errors that the types do not reveal."""
-    for path, step in _entries(profile, "prelude"):
-        yield from _check_step(step, path, merged)
-    for path, setting in _entries(profile, "env"):
-        yield from _check_secrets(setting.set, (*path, "set"), merged)
-    named = [(("queues", name, "stack"), queue.stack, "stacks") for name, queue in profile.queues.items()]
-    named += [(("node_classes", name, "stack"), node.stack, "stacks") for name, node in profile.node_classes.items()]
-    named += [(("paths", name, "option"), folder.option, "options") for name, folder in profile.paths.items()]
-    for path, wanted, table in named:
-        if wanted is not None and wanted not in getattr(profile, table):
-            message = f"the profile has no {path[-1]} `{wanted}`"
-            hint = f"use one of `{table}:`: {', '.join(getattr(profile, table)) or 'none defined'}"
-            yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, merged.origin(*path).place, hint)
-    for name, queue in profile.queues.items():
-        yield from _check_limits(queue.limits, ("queues", name, "limits"), merged)
-        node = profile.node_classes.get(queue.node_class)
-        if node is not None:
-            yield from _check_gpu_requests(profile, name, merged)
-        if node is not None and node.gpu_request.endswith("-type") and node.gpu_type is None:
-            message = f"`gpu_request: {node.gpu_request}` requires a GPU type"
-            place = merged.origin("node_classes", queue.node_class, "gpu_request").place
-            yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, place, "set `gpu_type`")
-
-
-_ASKS_FOR_GPUS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"})
-
-
-def _check_gpu_requests(profile: SiteProfile, name: str, merged: Merged) -> Iterator[Finding]:
-    queue = profile.queues[name]
-    node = profile.node_classes[queue.node_class]
-    option_groups: tuple[tuple[KeyPath, Mapping[str, object]], ...] = (
-        (("sbatch", "add"), profile.sbatch.add),
-        (("node_classes", queue.node_class, "sbatch"), node.sbatch),
-        (("queues", name, "sbatch"), queue.sbatch),
-    )
-    for path, options in option_groups if node.gpus and node.gpu_request != "none" else ():
-        for option, value in options.items():
-            if option in _ASKS_FOR_GPUS or (option == "gres" and str(value).startswith("gpu")):
-                message = f"`{option}` requests GPUs, and so does `gpu_request: {node.gpu_request}`"
-                hint = "remove one of them, or set `gpu_request: none` if the options are complete"
-                yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, merged.origin(*path, option).place, hint)
+    for rule in RULES:
+        for code, path, message, hint in rule(profile):
+            yield Finding(code, message, merged.origin(*path).place, hint)
 
 
 def _entries(profile: SiteProfile, key: str) -> Iterator[tuple[KeyPath, Any]]:
@@ -83,55 +46,56 @@ def _entries(profile: SiteProfile, key: str) -> Iterator[tuple[KeyPath, Any]]:
         yield from (((*path, key, at), item) for at, item in enumerate(getattr(holder, key, ())))
 
 
-def _check_step(step: PreludeStep, path: KeyPath, merged: Merged) -> Iterator[Finding]:
-    actions = [action for action in ACTIONS if getattr(step, action) is not None]
-    place = merged.origin(*path).place
-    if len(actions) != 1:
-        message = f"a step must have exactly one action, not {' and '.join(f'`{one}`' for one in actions) or 'none'}"
-        yield Finding(FindingCode.INVALID_PRELUDE_STEP, message, place, f"use one of {', '.join(ACTIONS)}")
-    elif step.where in ACTIONS_BY_PLACE and actions[0] not in ACTIONS_BY_PLACE[step.where]:
-        message = f"`{actions[0]}` is not available with `where: {step.where}`"
-        yield Finding(
-            FindingCode.INVALID_PRELUDE_STEP,
-            message,
-            place,
-            f"use one of {', '.join(sorted(ACTIONS_BY_PLACE[step.where]))}",
-        )
-    if step.raw is not None and ("\n" in step.raw or not step.raw.isprintable()):
-        yield Finding(
-            FindingCode.INVALID_PRELUDE_STEP, "`raw` must be a single printable line", place, "write one step per line"
-        )
-    yield from _check_secrets(step.set or {}, (*path, "set"), merged)
+def _steps(profile: SiteProfile) -> Iterator[Fault]:
+    code = FindingCode.INVALID_PRELUDE_STEP
+    for path, step in _entries(profile, "prelude"):
+        actions = [action for action in ACTIONS if getattr(step, action) is not None]
+        here = ACTIONS_BY_PLACE.get(step.where, frozenset(ACTIONS))
+        if len(actions) != 1:
+            found = " and ".join(f"`{one}`" for one in actions) or "none"
+            yield code, path, f"a step must have exactly one action, not {found}", f"use one of {', '.join(ACTIONS)}"
+        elif actions[0] not in here:
+            message = f"`{actions[0]}` is not available with `where: {step.where}`"
+            yield code, path, message, f"use one of {', '.join(sorted(here))}"
+        if step.raw is not None and ("\n" in step.raw or not step.raw.isprintable()):
+            yield code, path, "`raw` must be a single printable line", "write one step per line"
 
 
-def _check_secrets(values: Mapping[str, object], path: KeyPath, merged: Merged) -> Iterator[Finding]:
-    for name, value in values.items():
-        if SECRET_NAME.search(name) and isinstance(value, str) and value and not value.startswith("${"):
-            message = f"`{name}` looks like a secret, and others can read this file"
-            hint = f"remove it, and list it in the job file: `secrets: [{name}]`"
-            yield Finding(FindingCode.SECRET_IN_PROFILE, message, merged.origin(*path, name).place, hint)
+def _secrets(profile: SiteProfile) -> Iterator[Fault]:
+    for path, entry in (*_entries(profile, "prelude"), *_entries(profile, "env")):
+        for name, value in (entry.set or {}).items():
+            if SECRET_NAME.search(name) and isinstance(value, str) and value and not value.startswith("${"):
+                message = f"`{name}` looks like a secret, and others can read this file"
+                hint = f"remove it, and list it in the job file: `secrets: [{name}]`"
+                yield FindingCode.SECRET_IN_PROFILE, (*path, "set", name), message, hint
 
 
-def _check_limits(rows: list[LimitRow], path: KeyPath, merged: Merged) -> Iterator[Finding]:
-    for at, row in enumerate(rows):
-        first, last = _bounds(row.nodes)
-        place = merged.origin(*path, at, "nodes").place
-        if first > last:
-            yield Finding(
-                FindingCode.OVERLAPPING_LIMITS,
-                f"the range `{row.nodes}` ends before it starts",
-                place,
-                "write the smaller number first",
+def _names(profile: SiteProfile) -> Iterator[Fault]:
+    named = [(("queues", name, "stack"), queue.stack, "stacks") for name, queue in profile.queues.items()]
+    named += [(("node_classes", name, "stack"), node.stack, "stacks") for name, node in profile.node_classes.items()]
+    named += [(("paths", name, "option"), folder.option, "options") for name, folder in profile.paths.items()]
+    for path, wanted, table in named:
+        if wanted is not None and wanted not in getattr(profile, table):
+            hint = f"use one of `{table}:`: {', '.join(getattr(profile, table)) or 'none defined'}"
+            yield FindingCode.UNKNOWN_PROFILE_NAME, path, f"the profile has no {path[-1]} `{wanted}`", hint
+
+
+def _limits(profile: SiteProfile) -> Iterator[Fault]:
+    code = FindingCode.OVERLAPPING_LIMITS
+    for name, queue in profile.queues.items():
+        for at, row in enumerate(queue.limits):
+            path: KeyPath = ("queues", name, "limits", at, "nodes")
+            first, last = _bounds(row.nodes)
+            if first > last:
+                yield code, path, f"the range `{row.nodes}` ends before it starts", "write the smaller number first"
+            overlapping = (
+                earlier
+                for earlier in queue.limits[:at]
+                if _overlap(row.nodes, earlier.nodes) and _overlap(row.gpus or "0-", earlier.gpus or "0-")
             )
-        for earlier in rows[:at]:
-            if _overlap(row.nodes, earlier.nodes) and (
-                row.gpus is None or earlier.gpus is None or _overlap(row.gpus, earlier.gpus)
-            ):
+            if (earlier := next(overlapping, None)) is not None:
                 message = f"the row for {row.nodes} nodes overlaps the one for {earlier.nodes}"
-                yield Finding(
-                    FindingCode.OVERLAPPING_LIMITS, message, place, "change the ranges so that each count is in one row"
-                )
-                break
+                yield code, path, message, "change the ranges so that each count is in one row"
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -142,3 +106,30 @@ def _overlap(one: str, other: str) -> bool:
 def _bounds(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     return int(first), int(last) if last else 10**9 if dash else int(first)
+
+
+def _gpu_requests(profile: SiteProfile) -> Iterator[Fault]:
+    code = FindingCode.UNKNOWN_PROFILE_NAME
+    for name, queue in profile.queues.items():
+        node = profile.node_classes.get(queue.node_class)
+        if node is None:
+            continue
+        of_node: KeyPath = ("node_classes", queue.node_class)
+        request = f"`gpu_request: {node.gpu_request}`"
+        if node.gpu_request.endswith("-type") and node.gpu_type is None:
+            yield code, (*of_node, "gpu_request"), f"{request} requires a GPU type", "set `gpu_type`"
+        if not node.gpus or node.gpu_request == "none":
+            continue
+        options: list[tuple[KeyPath, object]] = [
+            *((("sbatch", "add", option), value) for option, value in profile.sbatch.add.items()),
+            *(((*of_node, "sbatch", option), value) for option, value in node.sbatch.items()),
+            *((("queues", name, "sbatch", option), value) for option, value in queue.sbatch.items()),
+        ]
+        for path, value in options:
+            if path[-1] in _ASKS_FOR_GPUS or (path[-1] == "gres" and str(value).startswith("gpu")):
+                message = f"`{path[-1]}` requests GPUs, and so does {request}"
+                hint = "remove one of them, or set `gpu_request: none` if the options are complete"
+                yield code, path, message, hint
+
+
+RULES: tuple[Callable[[SiteProfile], Iterator[Fault]], ...] = (_steps, _secrets, _names, _limits, _gpu_requests)

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from hpc_launch.job.type_hints import Duration, Mebibytes, Scalar, Seconds
-from hpc_launch.sites.prelude import PreludeStep, Setting
+from hpc_launch.sites.job_settings import PreludeStep, Setting
 
 Kind = Literal["slingshot", "infiniband", "omni-path", "roce", "efa", "gcp", "ethernet"]
 
