@@ -757,7 +757,7 @@ def test_a_team_s_rule_blames_no_node_for_others_and_replaces_none_unless_truste
 def test_a_detection_rule_does_not_show_the_value_of_a_variable() -> None:
     machine = Machine({"BW_SESSION": "hidden"}, (), lambda _: False, lambda: None, lambda: True)
     rule = DetectionRule(env={"BW_SESSION": "h*"})
-    assert detect_profile._reasons(rule, detect_profile._CachedMachine(machine)) == ["BW_SESSION=h*"]
+    assert detect_profile._reasons(rule, machine) == ["BW_SESSION=h*"]
 
 
 def test_a_team_s_detection_rules_take_little_time(team: Path) -> None:
@@ -771,7 +771,7 @@ def test_a_team_s_detection_rules_take_little_time(team: Path) -> None:
     found = [one for one in candidates() if one.layer == "HPC_LAUNCH_SITE_PATH"]
     assert time.process_time() - begun < 10
     assert [one.name for one in found if one.rules] == ["v", "w", "x", "y", "z"]
-    assert len([one for one in found if one.fault]) == 5
+    assert "a" not in [one.name for one in found]
 
 
 def test_only_plain_names_of_nodes_leave_the_ledger(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ class Profile(Output):
     as_of: Annotated[str | None, doc("the date of its facts")]
     status: Annotated[
         str,
-        doc("its status; `broken` if it is invalid, `not read` beyond the limits for a folder of others"),
+        doc("its status; `broken` if it is invalid"),
     ]
     layer: Annotated[str, doc("the source that it comes from")]
 

@@ -19,14 +19,10 @@ from hpc_launch.sites.read_profile import provenance_of, recorded
 from hpc_launch.sites.search_path import BASES, ENDING, find_profile, is_file_name, profile_files, search_path
 
 BROKEN = "broken"
-NOT_READ = "not read"
 
 
 class ProfileSummary(Struct, frozen=True):
-    """A row of `sites list`, and an object of its `--json`.
-
-    `status` is `broken` if the file is unreadable, `not read` beyond the limits for a folder of others.
-    """
+    """A row of `sites list`, and an object of its `--json`. `status` is `broken` if the file is unreadable."""
 
     name: str
     kind: str
@@ -58,9 +54,7 @@ def profile_summaries(*, bases: bool) -> list[ProfileSummary]:
     for file in profile_files(bases=bases):
         key = (file.path.stem, file.is_base)
         if key not in summaries:
-            kind = "base" if file.is_base else "system"
-            not_read = ProfileSummary(file.path.stem, kind, "", None, None, NOT_READ, file.layer)
-            summaries[key] = not_read if file.too_much else _summary(file.path, file.layer)
+            summaries[key] = _summary(file.path, file.layer)
     selected = [item for item in summaries.values() if bases or item.kind != "base"]
     return sorted(selected, key=lambda item: (item.kind == "base", item.name))
 

@@ -21,7 +21,7 @@ from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.files import read_text
 from hpc_launch.job.yaml_source import MAX_BYTES, parse_document
 from hpc_launch.sites.profile import DetectionRule, Hosts
-from hpc_launch.sites.search_path import MAX_PROFILE_BYTES, ProfileFile, profile_files
+from hpc_launch.sites.search_path import ProfileFile, profile_files
 
 _TOP_KEY = re.compile(r"^([A-Za-z_]+):", re.MULTILINE)
 
@@ -40,7 +40,7 @@ class ProfileCandidate(Struct, frozen=True):
 def login_hosts(path: Path) -> list[str]:
     """Patterns of the login host names in a profile; none if the file cannot be read."""
     try:
-        text = read_text(path, longest=MAX_PROFILE_BYTES)
+        text = read_text(path, longest=MAX_BYTES)
         document, _ = parse_document(_top_level_block(text, "hosts") or "", str(path))
         return convert(document.data.get("hosts") or {}, Hosts).login if document is not None else []
     except (OSError, UnicodeDecodeError, ValidationError):
@@ -68,8 +68,6 @@ def _rules(file: ProfileFile) -> tuple[tuple[DetectionRule, ...], str | None]:
     Parses only that part of the file, because there may be hundreds of files on a slow disk.
     """
     path = file.path
-    if file.too_much:
-        return (), f"{path}: the files of this folder are too large"
     try:
         text = read_text(path, longest=MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
@@ -163,46 +161,43 @@ def detect(machine: Machine, project: Path | None = None) -> Detection:
     """Match every profile on the search path by each method. `project` is the folder of a job file."""
     profiles = list(candidates(project))
     unread = tuple(profile for profile in profiles if profile.fault)
-    machine_facts = _CachedMachine(machine)
+    answers: list[str | None] = []
+    faults: list[str] = []
+
+    def cluster() -> str | None:
+        """Ask once."""
+        if not answers:
+            try:
+                answers.append(machine.cluster())
+            except Unreachable as error:
+                answers.append(None)
+                faults.append(str(error))
+        return answers[0]
+
+    asked = replace(machine, cluster=cluster)
     own = [profile for profile in profiles if profile.layer == "user"]
     for group in filter(None, (own, profiles)):
         for method in METHODS:
-            matches = tuple(match for profile in group if (match := _first_match(profile, method, machine_facts)))
+            matches = tuple(match for profile in group if (match := _first_match(profile, method, asked)))
             if matches:
-                return Detection(matches[0] if len(matches) == 1 else None, matches, unread, machine_facts.name)
-    if machine_facts.unreachable is not None:
-        matches = tuple(match for profile in profiles if (match := _by_login_host(profile, machine_facts)))
-        only = matches[0] if len(matches) == 1 else None
-        return Detection(only, matches, unread, None, machine_facts.unreachable)
+                return Detection(_only(matches), matches, unread, next(iter(answers), None))
+    if faults:
+        matches = tuple(match for profile in profiles if (match := _by_login_host(profile, machine)))
+        return Detection(_only(matches), matches, unread, None, faults[0])
     local = next((profile for profile in profiles if profile.name == "local"), None)
+    chosen = None
     if local is not None and not machine.has_slurm():
         chosen = Match("local", local.path, local.layer, "local", "Slurm is not installed on this machine")
-        return Detection(chosen, (chosen,), unread, machine_facts.name)
-    return Detection(None, (), unread, machine_facts.name)
+    return Detection(chosen, (chosen,) if chosen else (), unread, next(iter(answers), None))
 
 
-class _CachedMachine:
-    """The machine, with its slow answer cached."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.name: str | None = None
-        self.unreachable: str | None = None
-        self._known = False
-
-    def cluster(self) -> str | None:
-        if not self._known:
-            self._known = True
-            try:
-                self.name = self.machine.cluster()
-            except Unreachable as error:
-                self.unreachable = str(error)
-        return self.name
+def _only(matches: tuple[Match, ...]) -> Match | None:
+    return matches[0] if len(matches) == 1 else None
 
 
 def rule_matches(rule: DetectionRule, machine: Machine) -> bool:
     """Whether one rule matches a machine."""
-    return bool(_reasons(rule, _CachedMachine(machine)))
+    return bool(_reasons(rule, machine))
 
 
 def _method(rule: DetectionRule) -> str:
@@ -213,33 +208,33 @@ def _method(rule: DetectionRule) -> str:
     return "variable" if rule.env else "host" if rule.host is not None else "path"
 
 
-def _first_match(profile: ProfileCandidate, method: str, machine_facts: _CachedMachine) -> Match | None:
+def _first_match(profile: ProfileCandidate, method: str, machine: Machine) -> Match | None:
     for rule in profile.rules:
-        if _method(rule) == method and (reasons := _reasons(rule, machine_facts)):
+        if _method(rule) == method and (reasons := _reasons(rule, machine)):
             return Match(profile.name, profile.path, profile.layer, method, " and ".join(reasons))
     return None
 
 
-def _by_login_host(profile: ProfileCandidate, machine_facts: _CachedMachine) -> Match | None:
+def _by_login_host(profile: ProfileCandidate, machine: Machine) -> Match | None:
     """A profile with a rule on the cluster's name, which is not known, where everything else in it matches.
 
     The host name must match a `host` of that rule, or a login host of the profile.
     """
     for rule in profile.rules:
         rest = replace(rule, cluster=None)
-        if rule.cluster is None or (rest != DetectionRule() and not _reasons(rest, machine_facts)):
+        if rule.cluster is None or (rest != DetectionRule() and not _reasons(rest, machine)):
             continue
         patterns = [rule.host] if rule.host is not None else login_hosts(profile.path)
-        host = next((one for one in machine_facts.machine.hosts for text in patterns if fnmatchcase(one, text)), None)
+        host = next((one for one in machine.hosts for text in patterns if fnmatchcase(one, text)), None)
         if host is not None:
             reason = f"login host {host}; the Slurm controller, which knows the cluster's name, does not answer"
             return Match(profile.name, profile.path, profile.layer, "host", reason)
     return None
 
 
-def _reasons(rule: DetectionRule, machine_facts: _CachedMachine) -> list[str]:
+def _reasons(rule: DetectionRule, machine: Machine) -> list[str]:
     """Reasons why a rule matches, one per key. Empty unless all of its keys match."""
-    machine, reasons = machine_facts.machine, []
+    reasons = []
     for name, pattern in rule.env.items():
         value = machine.environment.get(name)
         if value is None or not fnmatchcase(value, pattern):
@@ -255,7 +250,7 @@ def _reasons(rule: DetectionRule, machine_facts: _CachedMachine) -> list[str]:
             return []
         reasons.append(f"{rule.path} exists")
     if rule.cluster is not None:
-        if machine_facts.cluster() != rule.cluster:
+        if machine.cluster() != rule.cluster:
             return []
         reasons.append(f"Slurm cluster name {rule.cluster}")
     return reasons

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import Document, KeyPath, Source
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer, Merged, merge, parse_operators
@@ -70,67 +70,46 @@ def chain(
     because the user named that very file. `review`: all files are, because nothing is run. `folders` replaces the
     search path for parents. HL307 cycle, HL308 not found, HL309 invalid name.
     """
-    builder = _ChainBuilder(findings, os.path.realpath(path) if own else None, folders, review=review)
-    builder.enter(path, None, ())
-    return list(builder.layers.values())
+    layers: dict[str, SiteLayer] = {}
+    named = os.path.realpath(path) if own else None
 
+    def fault(code: FindingCode, message: str, place: Place | None, hint: str) -> None:
+        findings.append(Finding(code, message, place, hint))
 
-class _ChainBuilder:
-    """Collects a profile and everything that it extends."""
-
-    def __init__(
-        self, findings: list[Finding], own: str | None, folders: Sequence[Path] | None, *, review: bool
-    ) -> None:
-        self.findings = findings
-        self.review = review
-        self.own = own
-        self.folders = folders
-        self.layers: dict[str, SiteLayer] = {}
-        self.read = 0
-
-    def enter(self, path: Path, named_at: Place | None, above: tuple[str, ...]) -> None:
+    def enter(file: Path, named_at: Place | None, above: tuple[str, ...]) -> None:
         """Add a file after the profiles that it extends. `above` are the files that led to it."""
-        real = os.path.realpath(path)
-        if real in self.layers:
+        real = os.path.realpath(file)
+        if real in layers:
             return
         if real in above:
             cycle = " → ".join(Path(one).stem for one in (*above[above.index(real) :], real))
             message = f"profiles extend each other in a cycle: {cycle}"
-            self.findings.append(
-                Finding(FindingCode.CIRCULAR_EXTENDS, message, named_at, "remove one of them from `extends`")
-            )
+            fault(FindingCode.CIRCULAR_EXTENDS, message, named_at, "remove one of them from `extends`")
             return
-        self.read += 1
-        if self.read > MAX_CHAIN:
-            if self.read == MAX_CHAIN + 1:
+        if len(layers) + len(above) >= MAX_CHAIN:
+            if not errors(findings):
                 message = f"the profile extends {MAX_CHAIN} others or more"
-                self.findings.append(Finding(FindingCode.CIRCULAR_EXTENDS, message, named_at, "merge some of them"))
+                fault(FindingCode.CIRCULAR_EXTENDS, message, named_at, "merge some of them")
             return
-        document, faults = read_document(path)
-        self.findings += faults
+        document, faults = read_document(file)
+        findings.extend(faults)
         if document is None:
             return
         for at, parent in _parents(document):
-            parent_file = self.parent(parent, path, document.places.get(at))
+            place = document.places.get(at)
+            parent_file = find_parent(parent, file, folders) if isinstance(parent, str) and NAME.match(parent) else None
             if parent_file is not None:
-                self.enter(parent_file, document.places.get(at), (*above, real))
-        trusted = self.review or real == self.own or is_trusted(path, document)
-        self.layers[real] = SiteLayer(path, document, trusted)
+                enter(parent_file, place, (*above, real))
+            elif isinstance(parent, str) and NAME.match(parent):
+                hint = f"add {parent}{ENDING} or {BASES}/{parent}{ENDING} to a folder of the search path"
+                fault(FindingCode.UNKNOWN_PARENT, f"profile `{parent}`, named in `extends`, not found", place, hint)
+            else:
+                hint = "use a name, or FOLDER/NAME relative to a folder of the search path"
+                fault(FindingCode.INVALID_PARENT_NAME, f"`{parent}` is not a valid profile name", place, hint)
+        layers[real] = SiteLayer(file, document, review or real == named or is_trusted(file, document))
 
-    def parent(self, name: Any, child: Path, place: Place | None) -> Path | None:
-        """The file that `name` in `extends` refers to, or None with a finding."""
-        if not isinstance(name, str) or not NAME.match(name):
-            message = f"`{name}` is not a valid profile name"
-            hint = "use a name, or FOLDER/NAME relative to a folder of the search path"
-            self.findings.append(Finding(FindingCode.INVALID_PARENT_NAME, message, place, hint))
-            return None
-        parent_file = find_parent(name, child, self.folders)
-        if parent_file is None:
-            hint = f"add {name}{ENDING} or {BASES}/{name}{ENDING} to a folder of the search path"
-            self.findings.append(
-                Finding(FindingCode.UNKNOWN_PARENT, f"profile `{name}`, named in `extends`, not found", place, hint)
-            )
-        return parent_file
+    enter(path, None, ())
+    return list(layers.values())
 
 
 def _parents(document: Document) -> Iterator[tuple[KeyPath, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,37 +162,30 @@ def is_file_name(name: str) -> bool:
 
 
 class ProfileFile(Struct, frozen=True):
-    """A file on the search path. `too_much`: it lies in a folder of others, beyond what is read of such a folder."""
+    """A file on the search path."""
 
     layer: str
     path: Path
     is_base: bool = False
-    too_much: bool = False
 
 
 def profile_files(project: Path | None = None, *, bases: bool = False) -> Iterator[ProfileFile]:
     """Every profile on the search path, nearest first, and those in `bases/`. Others may have a folder with very many
-    or large files, of which only the first MAX_BYTES_OF_OTHERS are to be read."""
+    or large files, of which only MAX_BYTES_OF_OTHERS are read."""
     for layer, folder in search_path(project):
-        left = float("inf") if layer in OWN_LAYERS else MAX_BYTES_OF_OTHERS
+        is_own = layer in OWN_LAYERS
+        largest, left = (sys.maxsize, sys.maxsize) if is_own else (MAX_PROFILE_BYTES, MAX_BYTES_OF_OTHERS)
         for place in (folder, folder / BASES) if bases else (folder,):
             try:
-                names = sorted(entry.name for entry in os.scandir(place) if entry.name.endswith(ENDING))
+                entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+                # A file counts as a block at least: very many small files take time, too.
+                sizes = [(entry, max(entry.stat().st_size, 4096)) for entry in entries if entry.name.endswith(ENDING)]
             except OSError:
                 continue
-            for name in names:
-                size = 0 if layer in OWN_LAYERS else _size(place / name)
-                is_small = size <= MAX_PROFILE_BYTES
-                left -= size if is_small else 0
-                yield ProfileFile(layer, place / name, place != folder, not is_small or left < 0)
-
-
-def _size(path: Path) -> int:
-    """The size of a file, at least that of a block: very many small files take time, too."""
-    try:
-        return max(path.stat().st_size, 4096)
-    except OSError:
-        return 4096
+            for entry, size in sizes:
+                if size <= min(largest, left):
+                    left -= size
+                    yield ProfileFile(layer, place / entry.name, place != folder)
 
 
 def profile_names(project: Path | None = None) -> list[str]:
