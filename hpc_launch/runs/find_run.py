@@ -142,9 +142,8 @@ def _as_folder(text: str) -> RunFolder | None:
 def _near(text: str, entries: list[IndexEntry]) -> str:
     from difflib import get_close_matches
 
-    names = [entry.run for entry in entries]
-    near = get_close_matches(text, names, SHOWN, 0.4)
+    near = get_close_matches(text, [entry.run for entry in entries], SHOWN, 0.4)
     near += [entry.run for entry in entries if get_close_matches(text, [entry.name], 1, 0.6) and entry.run not in near]
     if near:
         return f"did you mean {', '.join(near[:SHOWN])}?"
-    return "hpc-launch list shows all runs" if names else "there is no run yet"
+    return "hpc-launch list shows all runs" if entries else "there is no run yet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -86,40 +86,21 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
         return self.scheduler != "ssh" and (self.spares > 0 or (self.recovery is not None and self.recovery.elastic))
 
 
-_SAME = (
-    *("name", "site", "scheduler", "nodes", "spares", "processes_per_node", "gpus_per_node", "world_size", "launcher"),
-    *("time_limit_s", "signal_before_s", "requeue", "fabric", "recovery", "code", "secrets", "notify"),
-)
-"""Fields that are as in the launch plan."""
-
-
-def plan_record(
-    plan: LaunchPlan,
-    *,
-    sets: tuple[str, ...] = (),
-    excluded: tuple[str, ...] = (),
-    readmitted: tuple[str, ...] = (),
-    job_folder: str | None = None,
-    job_file: str | None = None,
-) -> PlanRecord:
-    """The record of a launch plan and of what its attempt changes."""
+def plan_record(plan: LaunchPlan, **of_attempt: Any) -> PlanRecord:
+    """The record of a launch plan. `of_attempt`: fields that the plan lacks, such as what its attempt changes."""
     rule, image = plan.continuation.checkpoint, plan.container
     checkpoint = None
     if rule is not None:
         parts = tuple(part if isinstance(part, str) else None for part in rule.folder)
         checkpoint = CheckpointRecord(dir=parts, pattern=rule.pattern, complete=rule.complete, latest=rule.latest)
-    return PlanRecord(
-        **{name: getattr(plan, name) for name in _SAME},
-        container=image.runtime if image is not None and not image.started_by_srun else None,
-        phases=plan.watch is not None and plan.watch.phases,
-        progress=ProgressRecord(**plan.progress),
-        checkpoint=checkpoint,
-        sets=sets,
-        excluded=excluded,
-        readmitted=readmitted,
-        job_folder=job_folder,
-        job_file=job_file,
-    )
+    same = {name: getattr(plan, name) for name in PlanRecord.__struct_fields__ if hasattr(plan, name)}
+    changed = {
+        "container": image.runtime if image is not None and not image.started_by_srun else None,
+        "phases": plan.watch is not None and plan.watch.phases,
+        "progress": ProgressRecord(**plan.progress),
+        "checkpoint": checkpoint,
+    }
+    return PlanRecord(**same | changed | of_attempt)
 
 
 def plan_of(attempt: AttemptFolder) -> PlanRecord | None:
