@@ -134,7 +134,8 @@ class NodeHealthStore:
             result.append(f"cannot read the team's reports on bad nodes: {_described(self.folder)}")
         elif unreadable:
             owners = ", ".join(sorted({owner(path) for path in unreadable}))
-            result.append(f"cannot read reports on bad nodes by {owners} in {self.folder}; ask for: chmod g+r")
+            count = f"{len(unreadable)} report{'s' if len(unreadable) > 1 else ''} on bad nodes"
+            result.append(f"cannot read {count} by {owners} in {self.folder}; ask for: chmod g+r")
         place = next(path for path in (self.folder, *self.folder.parents) if os.path.exists(path))
         if not os.access(place, os.W_OK | os.X_OK):
             result.append(f"your reports on bad nodes do not reach the team: cannot write {_described(place)}")

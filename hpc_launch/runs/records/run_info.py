@@ -38,6 +38,9 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
     pid_job: str | None = None
     """The Slurm job on whose node it runs, and with which it ends; None outside of jobs."""
 
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
     @property
     def process(self) -> ProcessRecord | None:
         """The record where it names a process."""

@@ -210,8 +210,7 @@ def _owner(run: RunFolder, files: AttemptFiles) -> tuple[ProcessRecord | None, f
 
 
 def _who(owner: ProcessRecord | None, age: float) -> str:
-    who = f"process {owner.pid} on {owner.host}" if owner else "a process"
-    return f"{who} began to submit it {max(age, 0):.0f} s ago and has not recorded the outcome"
+    return f"{owner or 'a process'} began to submit it {max(age, 0):.0f} s ago and has not recorded the outcome"
 
 
 def _refused(record: JobRecord) -> bool:
