@@ -8,26 +8,19 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.view.format_values import clean, clock_time, duration, hosts
-from hpc_launch.view.run_details import bar, last_lines
+from hpc_launch.view.format_values import clean, clock_time, duration
+from hpc_launch.view.run_details import details, last_lines
 from hpc_launch.view.run_table import table_lines
 from hpc_launch.view.state_text import (
-    elapsed,
-    fraction,
-    last_attempt,
     one_line,
     progress_parts,
-    reason_text,
-    source_text,
-    startup_text,
-    waiting_parts,
 )
-from hpc_launch.view.terminal import is_terminal, painted, tolerant, wants_colour
+from hpc_launch.view.terminal import is_terminal, tolerant, wants_colour
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -180,34 +173,19 @@ class LiveFollower:
         shown = ordered[: max(1, height - 3)]
         more = [f"and {len(ordered) - len(shown)} more"] if len(shown) < len(ordered) else []
         lines = table_lines(shown, width=self._console.width, colour=self._colour)
-        return [*lines, *more, _styled(_NOTE.format(jobs="the jobs keep"), self._colour, dim=True)]
+        return [*lines, *more, _dim(_NOTE.format(jobs="the jobs keep"), colour=self._colour)]
 
 
 def run_lines(status: RunStatus, log: list[str], height: int, *, colour: bool) -> list[str]:
     """One run and the end of its log, in at most `height` lines."""
-    attempt, now = last_attempt(status), time.time()
-    spent, source = elapsed(attempt, now), source_text(status)
-    head = f"{_styled(clean(status.run), colour, bold=True)}  {painted(status.state, status.state, colour=colour)}"
-    head += f" for {duration(spent)}" if spent is not None else ""
-    lines = [head + (f", {source}" if source else "")]
-    where = [f"job {clean(status.job_id)}"] if status.job_id else []
-    where += [f"on {hosts(attempt.nodes)}"] if attempt is not None and attempt.nodes else []
-    where += [f"attempt {attempt.number}"] if attempt is not None and attempt.number > 1 else []
-    lines += [f"  {', '.join(where)}"] if where else []
-    reasons = [reason_text(status)] if status.reason else []
-    reasons += [f"warning: {clean(warning)}" for warning in status.warnings]
-    lines += [_styled(f"  {reason}", colour, fg="yellow") for reason in reasons]
-    done = fraction(status.progress)
-    parts = [startup_text(status, now), ", ".join(waiting_parts(status, now))]
-    parts += [f"[{bar(done)}] {done:.0%}" if done is not None else "", ", ".join(progress_parts(status))]
-    lines += [f"  {part}" for part in parts if part]
+    lines = details(status, colour=colour, live=True)
     left = min(max(0, height - len(lines) - 1), len(log))
-    lines += [_styled(f"  | {line}", colour, dim=True) for line in log[len(log) - left :]]
-    return [*lines, _styled(f"  {_NOTE.format(jobs='the job keeps')}", colour, dim=True)]
+    lines += [_dim(f"  | {line}", colour=colour) for line in log[len(log) - left :]]
+    return [*lines, _dim(f"  {_NOTE.format(jobs='the job keeps')}", colour=colour)]
 
 
-def _styled(text: str, colour: bool, **style: Any) -> str:
-    return click.style(text, **style) if colour else text
+def _dim(text: str, *, colour: bool) -> str:
+    return click.style(text, dim=True) if colour else text
 
 
 def _aged(status: RunStatus, seconds: float) -> RunStatus:

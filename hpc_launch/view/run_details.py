@@ -136,9 +136,13 @@ def details(
     account: TimeAccount | None = None,
     hosts_of_run: Sequence[str] = (),
     colour: bool = False,
+    live: bool = False,
     now: float | None = None,
 ) -> list[str]:
-    """The details of a run, one field per line. `hosts_of_run` are lines about its hosts."""
+    """The details of a run, one field per line. `hosts_of_run` are lines about its hosts.
+
+    `live`: what changes while it runs, without looking at its files.
+    """
     current = time.time() if now is None else now
     source = source_text(status)
     state = painted(status.state, status.state, colour=colour) + (f", {source}" if source else "")
@@ -154,11 +158,10 @@ def details(
     spent = time_line(account) if account is not None else ""
     fields += [("time", spent)] if spent else []
     fields += [("site", clean(status.site))] if status.site else []
-    lines = [_attempt(attempt, current) for attempt in status.attempts]
+    lines = [_attempt(attempt, current) for attempt in status.attempts[-1 if live else 0 :]]
     fields += _named("attempts" if len(lines) > 1 else "attempt", lines)
     fields += _named("hosts", [clean(line) for line in hosts_of_run])
-    fields += _places(status)
-    fields += _next(status)
+    fields += [] if live else [*_places(status), *_next(status)]
     return [clean(status.run), *_aligned(fields)]
 
 

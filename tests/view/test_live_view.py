@@ -98,7 +98,7 @@ def test_one_run_live(tmp_path: Path) -> None:
     time.sleep(0.4)
     display.close()
     text = stream.getvalue()
-    assert "RUNNING\x1b[0m for 35 s, from squeue 4 s ago" in text
+    assert "RUNNING\x1b[0m, from squeue 4 s ago" in text
     assert "20%" in text
     assert "step 40/200, loss 2.31, 3.2 steps/s, 50 s left" in text
     assert "| step 40/200 [red]loss[/red] 2.31" in text
