@@ -111,7 +111,7 @@ padding:.25rem 1.2rem .25rem 0;border-bottom:1px solid var(--line)}th{font-weigh
 .n{text-align:right;font-variant-numeric:tabular-nums}
 .long{white-space:normal;min-width:14rem;overflow-wrap:anywhere}
 pre{background:var(--soft);border:1px solid var(--line);padding:.6rem .8rem;overflow-x:auto;margin:.4rem 0;
-font:12.5px/1.45 ui-monospace,monospace}.origin{color:var(--dim)}
+font:12.5px/1.45 ui-monospace,monospace}
 summary{cursor:pointer;font-weight:600;margin:.8rem 0 .3rem}
 svg{display:block;width:100%;height:auto;margin:.5rem 0}
 svg text{fill:var(--dim);font:13px system-ui,sans-serif}

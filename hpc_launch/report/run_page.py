@@ -192,17 +192,10 @@ def _script(status: RunStatus) -> str:
     for title, paths in files.items():
         text = next((text for path in paths if (text := _text(path))), None)
         if text is not None:
-            lines = [_with_origin(line) for line in escaped_lines(text, SCRIPT_LINES).split("\n")]
-            content = element("summary", escaped(title)) + element("pre", "\n".join(lines))
+            content = element("summary", escaped(title)) + element("pre", escaped_lines(text, SCRIPT_LINES))
             parts.append(element("details", content))
     note = element("p", "The right-hand comments name the origin of each line.", class_="dim")
     return element("h2", "Script and origins") + note + "".join(parts) if parts else ""
-
-
-def _with_origin(line: str) -> str:
-    """A line of the script, with its comment on the right set apart."""
-    head, mark, origin = line.rpartition(" # ")
-    return f"{head}{element('span', mark + origin, class_='origin')}" if mark and head.strip() else line
 
 
 def _text(path: Path) -> str | None:

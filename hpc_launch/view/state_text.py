@@ -214,18 +214,15 @@ def phases_text(account: TimeAccount) -> str:
 
 def interval_text(interval: CheckpointInterval) -> str:
     """How often the run should save, with the numbers that this follows from."""
-    seen, failures = interval.exposure, interval.exposure.failures
-    measured = f"one takes {_precise(interval.cost_s)}"
-    measured += f", every {_precise(interval.every_s)}" if interval.every_s is not None else ""
+    seen, failures, every = interval.exposure, interval.exposure.failures, interval.every_s
+    saves = f"one takes {_precise(interval.cost_s)}"
+    if every is not None:
+        saves += f", every {_precise(every)}, loses {share(interval.lost(every))}"
+    best = f"every {_precise(interval.best_s)} would lose the least, {share(interval.lost(interval.best_s))}"
     hours = number(seen.node_s / 3600)
     known = f"{failures} failure{'s' if failures > 1 else ''} in {hours} node hours of this site's runs"
-    best, lost = interval.best_s, share(interval.lost(interval.best_s))
     size = f"{interval.nodes} node{'s' if interval.nodes > 1 else ''}"
-    rate = f"{known}: one in {_precise(interval.mtbf_s)} on {size}"
-    if interval.every_s is None:
-        return f"{measured}; {rate}; every {_precise(best)} would lose the least time, {lost}"
-    now = share(interval.lost(interval.every_s))
-    return f"{measured}, loses {now}; every {_precise(best)} would lose the least, {lost}; {rate}"
+    return f"{saves}; {best}; {known}: one in {_precise(interval.mtbf_s)} on {size}"
 
 
 def interval_json(interval: CheckpointInterval | None) -> dict[str, Any] | None:

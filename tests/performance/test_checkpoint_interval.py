@@ -66,7 +66,7 @@ def test_in_words() -> None:
     known = "; 5 failures in 100 node hours of this site's runs: one in 10 h 00 m on 2 nodes"
     text = interval_text(CheckpointInterval(13, 4, 60, SEEN, 2))
     assert text == f"one takes 13 s, every 1 m 00 s, loses 21.8%; every 16 m 11 s would lose the least, 2.7%{known}"
-    assert "would lose the least time, 2.7%" in interval_text(CheckpointInterval(13, 1, None, SEEN, 2))
+    assert "would lose the least, 2.7%" in interval_text(CheckpointInterval(13, 1, None, SEEN, 2))
     assert "1 failure in" in interval_text(CheckpointInterval(0.5, 4, 1000, Exposure(HOUR, 1), 1))
 
 
