@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import click
+from msgspec import Meta
 
 from hpc_launch.base.findings import Place
 from hpc_launch.cli.shared_options import LazyGroup
+from hpc_launch.job.type_hints import descriptions
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
@@ -74,10 +76,10 @@ FORMS = {
 }
 
 
-def _param(name: str, hint: Any, defaults: dict[str, Any], help_: str | None) -> click.Parameter:
-    """The option for a field of a request. `help_`: its description."""
-    kind, meta = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
-    extra = (meta.extra if meta else None) or {}
+def _param(name: str, hint: Any, defaults: dict[str, Any], help_: str) -> click.Parameter:
+    """The option for a field of a request."""
+    kind, meta = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, Meta())
+    extra = meta.extra or {}
     if extra.get("rest"):
         return click.Argument([name], nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENT...]")
     # A mutable default is a factory; every one here makes an empty value.
@@ -88,7 +90,7 @@ def _param(name: str, hint: Any, defaults: dict[str, Any], help_: str | None) ->
     if kind is bool:
         names = [f"{names[0]}/--no-{names[0].removeprefix('--')}"] if default else names
         return click.Option([name, *names], is_flag=True, default=default or False, help=help_)
-    if default not in (None, "") and "Default" not in (help_ or ""):
+    if default not in (None, "") and "Default" not in help_:
         help_ = f"{help_} Default: {default}."
     more: dict[str, Any] = {"is_flag": False, "flag_value": extra["bare"]} if "bare" in extra else {}
     if get_origin(kind) is Literal:
@@ -134,7 +136,7 @@ def _load(name: str) -> click.Command:
         hints = get_type_hints(request, include_extras=True)
         defaults = dict(zip(reversed(request.__struct_fields__), reversed(request.__struct_defaults__), strict=False))
         texts = descriptions(request)
-        params += [_param(field, hints[field], defaults, texts.get(field)) for field in request.__struct_fields__]
+        params += [_param(field, hints[field], defaults, texts.get(field, "")) for field in request.__struct_fields__]
     file = click.Path(path_type=Path)
     params.append(click.Option(["-o", "--output"], type=file, metavar="FILE", help="Write to FILE instead of stdout."))
     if name in {"deepspeed", "fsdp"}:
