@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,8 @@ from hpc_launch.images.image_record import read_record
 from hpc_launch.images.probe import probe_as_job
 from hpc_launch.job.shell_text import plain
 from hpc_launch.plan.container_plan import FILES, is_file
-from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
+from hpc_launch.plan.launch_plan import ContainerPlan, LaunchPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.sites.queues import Fabric
 
 MAX_FILES = 300
@@ -84,20 +83,26 @@ class Requirements(Struct, frozen=True, kw_only=True):
     """What the image must provide. `arch`, `vendor` and `driver` are the nodes'; None means unknown."""
 
     container: ContainerPlan
-    python: str = "python3"
-    launcher: bool = False
-    """Whether PyTorch or DeepSpeed starts the processes, and so must be in the image."""
+    plan: LaunchPlan | None = None
+    """What starts in it, if a job does."""
     script: str | None = None
     module: str | None = None
-    program: str | None = None
     arch: str | None = None
     vendor: str | None = None
     driver: str | None = None
     torch: str | None = None
     fabric: Fabric = Fabric()
-    libraries: tuple[str, ...] | None = None
-    variables: tuple[Variable, ...] = ()
-    inside: tuple[SiteStep, ...] = ()
+    libraries: list[str] | None = None
+
+    @property
+    def launcher(self) -> bool:
+        """Whether PyTorch or DeepSpeed starts the processes, and so must be in the image."""
+        return self.plan is not None and descriptor(self.plan.launcher).in_image
+
+    @property
+    def program(self) -> str | None:
+        """The program that the job starts, if it is a command."""
+        return plain(self.plan.program.words[0]) if self.plan and self.plan.program.kind == "command" else None
 
 
 def check(required: Requirements) -> Iterator[Check]:
@@ -140,11 +145,10 @@ def check(required: Requirements) -> Iterator[Check]:
             "program": required.program,
             "import_torch": True,
             "writable": list(WRITABLE),
-            "seen": [os.path.expanduser("~")],
         }
-        answer = probe_as_job(container, required.python, request, required.variables, required.inside)
+        answer = probe_as_job(container, required.plan, request)
     except UserError as error:
-        yield Check("inside", "fail", f"cannot run {required.python} in the image: {error}", error.hint)
+        yield Check("inside", "fail", f"cannot run Python in the image: {error}", error.hint)
         return
     python = f"Python {answer['python']} at {answer['executable']}"
     yield Check("python", "ok", python)
@@ -155,9 +159,7 @@ def check(required: Requirements) -> Iterator[Check]:
     yield check_torch(answer["torch"], required.vendor, needed=required.launcher, declared=required.torch)
     if answer["torch"]:
         yield check_nccl(answer.get("torch_import"), required.vendor)
-    yield check_driver(
-        answer["torch"], required.vendor, required.driver or _driver_here(required.vendor), compat=answer["compat"]
-    )
+    yield check_driver(answer["torch"], required.vendor, required.driver, compat=answer["compat"])
     yield _check_imports(required, answer, names, unread)
     yield check_fabric(required.fabric.kind, groups, answer["libraries"], must=required.fabric.net is not None)
     yield from _check_writable(answer)
@@ -226,28 +228,12 @@ def _check_imports(required: Requirements, answer: Mapping[str, Any], names: lis
 
 
 def _check_writable(answer: Mapping[str, Any]) -> Iterator[Check]:
-    for path, can in answer["writable"].items():
-        if not can and path == answer["run_folder"]:
-            message = "the run folder will not be writable in the container"
-            yield Check("writable", "fail", message, "check the runtime's settings for binds")
-        elif not can:
-            yield Check(
-                "writable", "warn", f"{path} is not writable in the container", "set `container: {writable: true}`"
-            )
-    home = next(iter(answer["seen"].values()), True)
-    if home:
-        yield Check("writable", "ok", "the run folder is writable, and the home folder is visible")
+    refused = [path for path, can in answer["writable"].items() if not can]
+    if answer["run_folder"] in refused:
+        hint = "check the runtime's settings for binds"
+        yield Check("writable", "fail", "the run folder will not be writable in the container", hint)
+    elif refused:
+        message = f"{' and '.join(refused)} not writable in the container"
+        yield Check("writable", "warn", message, "set `container: {writable: true}`")
     else:
-        hint = "HF_HOME, TRITON_CACHE_DIR etc. default to the home folder; set `caches:` in the profile, or `env:`"
-        yield Check("writable", "ok", "the run folder is writable; the home folder is not visible", hint)
-
-
-def _driver_here(vendor: str | None) -> str | None:
-    """The NVIDIA driver version of this machine, if any."""
-    if vendor != "nvidia" or shutil.which("nvidia-smi") is None:
-        return None
-    with suppress(OSError, subprocess.SubprocessError):
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        return next((line.strip() for line in done.stdout.splitlines() if line.strip()), None)
-    return None
+        yield Check("writable", "ok", "the run folder and the folders for temporary files are writable")

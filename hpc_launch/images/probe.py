@@ -25,7 +25,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.base.installed import WITHOUT_CURRENT_FOLDER
 from hpc_launch.images.runtimes.wrap_command import wrap_command
 from hpc_launch.job.shell_text import Text, Var, plain, quote
-from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
+from hpc_launch.plan.launch_plan import ContainerPlan, LaunchPlan, SiteStep, Variable
 
 PROGRAMS = ("apptainer", "singularity")
 
@@ -159,14 +159,10 @@ def _gpu_platform(torch: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key in ("cuda", "hip") if (value := torch.get(key))}
 
 
-def probe_as_job(
-    container: ContainerPlan,
-    python: str,
-    request: Mapping[str, Any],
-    variables: Iterable[Variable],
-    inside: Iterable[SiteStep],
-) -> dict[str, Any]:
+def probe_as_job(container: ContainerPlan, job: LaunchPlan | None, request: Mapping[str, Any]) -> dict[str, Any]:
     """Probe the image in the job's setting. In the answer, `run_folder` is a stand-in. Raises as `probe_image`."""
+    python, variables = (plain(job.python) or "python3", job.variables) if job is not None else ("python3", ())
+    inside = job.around.inside if job is not None else ()
     with tempfile.TemporaryDirectory(prefix="hpc-launch-check-") as folder:
         known = dict.fromkeys(("HPC_LAUNCH_RUN_DIR", "HPC_LAUNCH_ATTEMPT_DIR"), folder)
         environment = known_variables(variables, known)

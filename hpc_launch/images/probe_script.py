@@ -121,8 +121,6 @@ def main() -> None:
         "libraries": libraries(request.get("libraries", [])),
         "compat": bool(glob.glob("/usr/local/cuda*/compat/libcuda.so*")),
         "writable": {path: writable(path) for path in request.get("writable", [])},
-        "home": os.path.expanduser("~"),
-        "seen": {path: os.path.exists(path) for path in request.get("seen", [])},
     }
     if request.get("import_torch") and answer["torch"]:
         answer["torch_import"] = torch_import()

@@ -43,13 +43,9 @@ def find_recipe(name: str) -> Path:
     if not os.path.isfile(path):
         raise UsageError(f"recipe {name} not found", f"name a file, or one of {', '.join(recipes())}")
     text = path.read_text(encoding="utf-8", errors="replace")
-    if path.suffix != ENDING and re.search(r"^\s*FROM\s", text, re.MULTILINE | re.IGNORECASE):
-        hint = f"build it with e.g. `podman build -f {name} -t NAME .`, export it with `podman save NAME -o NAME.tar`, "
-        hint += "then run `hpc-launch containers pull docker-archive:NAME.tar`"
-        raise UsageError(f"{name} is a Containerfile, which Apptainer cannot build", hint)
     if not re.search(r"^\s*bootstrap\s*:", text, re.MULTILINE | re.IGNORECASE):
         message = f"{name} is not a definition file: no line starts with `Bootstrap:`"
-        raise UsageError(message, "write it as apptainer-build(1) describes")
+        raise UsageError(message, "write it as apptainer-build(1) describes; podman builds a Containerfile")
     return path
 
 

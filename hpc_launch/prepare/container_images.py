@@ -32,10 +32,10 @@ from hpc_launch.images.probe import find_tool
 from hpc_launch.images.pull_image import build, existing_record, file_name, find_recipe, pull, recorded, scheme
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
 from hpc_launch.plan.launch_plan import ContainerPlan
-from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.runs.node_health_store import owner
 from hpc_launch.runs.records.run_info import ProcessRecord, by_this_process, certainly_gone
 from hpc_launch.sites import this_machine
+from hpc_launch.sites.folders import Containers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import Fabric
 from hpc_launch.sites.read_profile import load_site_profile
@@ -233,65 +233,50 @@ def check_job_image(job_file: Path, site: str | None, sets: Sequence[str]) -> li
     declared = settings.images.get(job.container.image)
     required = Requirements(
         container=plan.container,
-        python=plain(plan.python) or "python3",
-        launcher=descriptor(plan.launcher).in_image,
+        plan=plan,
         script=filler.file(job.script, ("script",)) if job.script is not None else None,
         module=job.module.partition(".")[0] if job.module is not None else None,
-        program=plain(plan.program.words[0]) if plan.program.kind == "command" else None,
         arch=size.node_class.arch,
         vendor=_vendor(plan.gpus_per_node, size.node_class.gpu_vendor),
         driver=condition_facts(filler, size).versions.get("driver"),
         torch=job.environment.torch or (declared.torch if declared else None),
         fabric=fabric if plan.nodes > 1 else replace(fabric, kind=None),
-        libraries=tuple(settings.libraries) if settings.libraries is not None else None,
-        variables=plan.variables,
-        inside=plan.around.inside,
+        libraries=settings.libraries,
     )
     return list(check(required))
 
 
 def check_image_file(name: str, site: SiteProfile | None) -> list[Check]:
     """Check an image without a job: for the default queue of the site, or for this machine if no site is named."""
-    image_of_site = site.containers.images.get(name) if site else None
+    settings = site.containers if site else Containers(runtime="apptainer")
+    image_of_site = settings.images.get(name)
     path = _filled(image_of_site.path, site) if image_of_site else name
-    runtime = site.containers.runtime if site else "apptainer"
-    if runtime == "none":
-        raise UsageError(
-            f"site {site.name if site else ''} has no container runtime", "choose another site with --site"
-        )
+    if settings.runtime == "none":
+        message = f"site {site.name if site else ''} has no container runtime"
+        raise UsageError(message, "choose another site with --site")
     queue = site.queues.get(site.default_queue or next(iter(site.queues), "")) if site else None
     node = site.node_classes.get(queue.node_class) if site and queue else None
-    arch = node.arch if node else os.uname().machine
-    libraries = site.containers.libraries if site else None
-    return list(
-        check(
-            Requirements(
-                container=_container_plan(os.path.abspath(path), runtime, site),
-                arch=arch,
-                vendor=_vendor(node.gpus, node.gpu_vendor) if node else None,
-                driver=({**site.versions, **node.versions} if site and node else {}).get("driver"),
-                torch=image_of_site.torch if image_of_site else None,
-                fabric=site.fabric if site else Fabric(),
-                libraries=tuple(libraries) if libraries is not None else None,
-            )
-        )
-    )
-
-
-def _container_plan(image: str, runtime: str, site: SiteProfile | None) -> ContainerPlan:
-    """The plan for an image without a job."""
-    settings = site.containers if site else None
-    return ContainerPlan(
-        runtime=runtime,  # type: ignore[arg-type]
-        image=image,
-        binds=tuple(_known_binds(settings.binds, site)) if settings else (),
+    container = ContainerPlan(
+        runtime=settings.runtime,
+        image=os.path.abspath(path),
+        binds=tuple(_known_binds(settings.binds, site)),
         workdir="/",
         gpus=None,
-        home=settings.home if settings else False,
-        writable=settings.writable if settings else False,
-        options=tuple(settings.options) if settings else (),
+        home=settings.home,
+        writable=settings.writable,
+        options=tuple(settings.options),
         variables=(),
     )
+    required = Requirements(
+        container=container,
+        arch=node.arch if node else os.uname().machine,
+        vendor=_vendor(node.gpus, node.gpu_vendor) if node else None,
+        driver={**site.versions, **node.versions}.get("driver") if site and node else None,
+        torch=image_of_site.torch if image_of_site else None,
+        fabric=site.fabric if site else Fabric(),
+        libraries=settings.libraries,
+    )
+    return list(check(required))
 
 
 def _known_binds(binds: Sequence[str], site: SiteProfile | None) -> Iterator[Text]:

@@ -68,7 +68,6 @@ def test_the_shell_of_each_section_is_sound(recipe: str) -> None:
     ("text", "message"),
     [
         (None, "not found"),
-        ("FROM docker.io/library/python:3.12\nRUN true\n", "is a Containerfile"),
         ("just some words\n", "is not a definition file"),
     ],
 )
