@@ -18,7 +18,6 @@ import pytest
 from docs.output_types import checked
 from hpc_launch.images import pull_image
 from hpc_launch.images.image_record import digest_of, draft_folder
-from hpc_launch.images.probe import Tool
 from tests.images.samples import sif
 from tests.images.server import Server, serving
 
@@ -209,16 +208,6 @@ def test_a_folder_that_is_not_there_yet_is_made(pull: Pull, tmp_path: Path) -> N
         assert pull(server.url, "-o", "more/images/").stdout == f"{tmp_path}/more/images/small.sif\n"
 
 
-def test_what_a_killed_pull_left_is_taken_away(pull: Pull, tmp_path: Path) -> None:
-    folder = tmp_path / f".small.sif.{os.getuid()}.part"
-    folder.mkdir(mode=0o700)
-    (folder / "small.sif").touch()
-    with serving(Server(CONTENT)) as server:
-        assert pull(server.url).returncode == 0
-    assert left(tmp_path) == ["small.sif", "small.sif.json"]
-    assert not folder.exists()
-
-
 def test_a_teammate_who_replaces_the_draft_opens_no_file_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,30 +233,6 @@ def test_a_teammate_who_replaces_the_draft_opens_no_file_of_the_user(
     assert record.digest == digest(CONTENT)
     assert (shared / "small.sif").read_bytes() == CONTENT
     assert not (shared / "small.sif").is_symlink()
-
-
-def test_a_build_goes_through_a_folder_that_others_cannot_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("mine")
-    shared = tmp_path / "images"
-    shared.mkdir()
-    program = tmp_path / "apptainer"
-    program.write_text('#!/bin/sh\n[ "$1" = build ] || exit 1\nstat -c %a "$(dirname "$3")" >&2\necho image > "$3"\n')
-    program.chmod(0o755)
-    (tmp_path / "x.def").write_text("Bootstrap: docker\n")
-
-    def hashed(path: Path) -> str:
-        for one in list(shared.iterdir()) if path.suffix == ".sif" else ():
-            one.rename(shared / f"stolen{one.name}")
-            one.symlink_to(precious)
-        return digest_of(path)
-
-    monkeypatch.setattr(pull_image, "digest_of", hashed)
-    tool = Tool(str(program), "apptainer", "1.4")
-    record = pull_image.build(tmp_path / "x.def", shared / "small.sif", tool, (), print)
-    assert (shared / "small.sif").read_text() == "image\n"
-    assert record.digest == digest(b"image\n")
-    assert precious.read_text() == "mine"
 
 
 def test_the_folder_of_a_draft_is_this_user_s_alone(tmp_path: Path) -> None:

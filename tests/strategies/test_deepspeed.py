@@ -200,13 +200,6 @@ def test_a_batch_that_is_accepted_adds_up(
         assert batch.train == (batch.micro or 0) * (batch.accumulation or 0) * replicas > 0
 
 
-@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 64))
-def test_a_batch_that_adds_up_is_accepted_whichever_number_is_left_out(micro: int, steps: int, replicas: int) -> None:
-    whole = Batch(micro * steps * replicas, micro, steps)
-    for asked in (whole, Batch(None, micro, steps), Batch(whole.train, None, steps), Batch(whole.train, micro, None)):
-        assert settle(asked, replicas, PLACES) == (whole, [])
-
-
 @given(st.integers(1, 2000), st.integers(1, 2000), st.integers(1, 64))
 def test_what_is_refused_tells_a_number_that_works(train: int, micro: int, replicas: int) -> None:
     _, findings = settle(Batch(train, micro, None), replicas, PLACES)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.strategies.conftest import Config, ask
+from tests.marks import prove
+from tests.strategies.conftest import Config
 
 EXPECTED = Path(__file__).parent / "expected"
 STAGE_3 = ("deepspeed", "--zero-stage", "3", "--bf16")
@@ -60,11 +60,6 @@ CASES = {
 }
 
 
-def files(*parts: str) -> list[tuple[str, str]]:
-    """Names and texts of those golden files whose names hold all parts."""
-    return [(path.name, path.read_text()) for path in sorted(EXPECTED.iterdir()) if all(p in path.name for p in parts)]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_file_is_the_golden_one(case: str, config: Config, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     done = config(*CASES[case])
@@ -93,115 +88,19 @@ def test_shellcheck_finds_nothing() -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-DEEPSPEED = """
-import json, sys
-from deepspeed.runtime import config as module
-from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-class World:
-    size = 1
-    get_rank = staticmethod(lambda *ignored: 0)
-    get_world_size = staticmethod(lambda *ignored: World.size)
-module.dist = World
-seen = {}
-for name, data, World.size in json.load(sys.stdin):
-    made = module.DeepSpeedConfig(data)
-    seen[name] = [made.train_batch_size, made.train_micro_batch_size_per_gpu, made.gradient_accumulation_steps,
-                  made.zero_config.stage, made.bfloat16_config.enabled, made.float16_config.enabled,
-                  made.gradient_clipping]
-print(json.dumps(seen))
-"""
-
-
-@pytest.mark.torch("deepspeed")
-def test_deepspeed_itself_takes_each_file() -> None:
-    worlds = {"zero3.json": 16, "zero1_parallel.json": 4}
-    asked = [
-        (name, json.loads(text), worlds.get(name, 1)) for name, text in files("zero", ".json") if "auto" not in name
-    ]
-    seen = ask(DEEPSPEED, asked)
-    assert seen["zero3.json"] == [256, 4, 4, 3, True, False, 1.0]
-    assert seen["zero1_fp16.json"] == [1, 1, 1, 1, False, True, 0.0]
-    assert seen["zero1_parallel.json"][:4] == [8, 2, 1, 1]
-    assert seen["zero0.json"][3] == 0
-
-
-@pytest.mark.torch("deepspeed")
-@pytest.mark.parametrize("case", ["zero2_auto.json", "zero3_auto.json"])
-def test_deepspeed_takes_auto_files_once_the_trainer_has_filled_them_in(case: str, config: Config) -> None:
-    done = config("deepspeed", "--check", str(EXPECTED / case), "--auto", library=True)
+@pytest.mark.torch("deepspeed", "accelerate", "transformers")
+@pytest.mark.parametrize(
+    "case",
+    [
+        "zero3.json",
+        "zero3_auto.json",
+        "fsdp1_accelerate.yaml",
+        prove("fsdp2_size.yaml"),
+        prove("fsdp1_trainer.json"),
+        "fsdp2_trainer.json",
+    ],
+)
+def test_the_library_itself_reads_every_key_and_takes_the_file(case: str, config: Config) -> None:
+    more = ["--world-size", "16"] if case == "zero3.json" else ["--auto"] if "auto" in case else []
+    done = config(CASES[case][0], "--check", str(EXPECTED / case), *more, library=True)
     assert (done.code, done.out) == (0, "")
-
-
-ACCELERATE = """
-import json, os, sys, tempfile
-from unittest import mock
-from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.utils.launch import prepare_multi_gpu_env
-from accelerate.utils import dataclasses
-seen = {}
-for name, text in json.load(sys.stdin):
-    path = os.path.join(tempfile.mkdtemp(), name)
-    open(path, "w").write(text)
-    more = [] if "num_processes" in text else ["--num_processes", "2"]  # accelerate launch insists on it
-    args = launch_command_parser().parse_args(["--config_file", path, *more, "train.py"])
-    args, defaults, _ = _validate_launch_command(args)
-    env = prepare_multi_gpu_env(args)
-    with mock.patch.dict(os.environ, {key: value for key, value in env.items() if key.startswith("FSDP_")}), \\
-            mock.patch.object(dataclasses, "is_cuda_available", lambda: True), \\
-            mock.patch("torch.cuda.current_device", lambda: 0):
-        plugin = dataclasses.FullyShardedDataParallelPlugin()
-    offload = plugin.cpu_offload
-    seen[name] = [plugin.fsdp_version, str(plugin.sharding_strategy), plugin.reshard_after_forward,
-                  plugin.state_dict_type.name, plugin.activation_checkpointing, args.mixed_precision,
-                  getattr(offload, "offload_params", type(offload).__name__ == "CPUOffloadPolicy"),
-                  plugin.transformer_cls_names_to_wrap, plugin.min_num_params, plugin.cpu_ram_efficient_loading]
-print(json.dumps(seen, default=str))
-"""
-
-
-@pytest.mark.torch("accelerate")
-def test_accelerate_itself_takes_each_file_and_means_what_we_mean() -> None:
-    seen = ask(ACCELERATE, files("fsdp", ".yaml"))
-    hybrid = "ShardingStrategy.HYBRID_SHARD"
-    classes = ["LlamaDecoderLayer"]
-    assert seen["fsdp1_accelerate.yaml"] == [
-        *(1, hybrid, None, "SHARDED_STATE_DICT", False, "fp16", False, classes, None, True)
-    ]
-    assert seen["fsdp2_accelerate.yaml"] == [
-        *(2, "None", True, "SHARDED_STATE_DICT", False, "bf16", False, None, None, True)
-    ]
-    assert seen["fsdp2_size.yaml"] == [*(2, "None", False, "FULL_STATE_DICT", True, "no", True, None, 10**7, True)]
-
-
-TRAINER = """
-import json, sys
-from transformers.training_args import TrainingArguments
-seen = {}
-for name, text in json.load(sys.stdin):
-    args = TrainingArguments.__new__(TrainingArguments)
-    args.fsdp, args.fsdp_config, args.activation_checkpointing = True, json.loads(text), False
-    args.gradient_checkpointing = False
-    seen[name] = [args._process_fsdp_args(), sorted(args.fsdp_config)]
-print(json.dumps(seen))
-"""
-
-
-@pytest.mark.torch("transformers", "accelerate")
-def test_the_trainer_itself_reads_every_key() -> None:
-    golden = files("trainer", ".json")
-    seen = ask(TRAINER, golden)
-    second, _ = seen["fsdp2_trainer.json"]
-    assert second == {
-        "fsdp_version": 2,
-        "cpu_offload": True,
-        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "transformer_cls_names_to_wrap": "LlamaDecoderLayer,LlamaMLP",
-        "cpu_ram_efficient_loading": True,
-        "state_dict_type": "SHARDED_STATE_DICT",
-        "activation_checkpointing": False,
-        "reshard_after_forward": True,
-    }
-    first, _ = seen["fsdp1_trainer.json"]
-    assert first["fsdp_version"] == 1
-    assert (first["sync_module_states"], first["use_orig_params"]) == (True, True)
-    assert (first["backward_prefetch"], first["limit_all_gathers"]) == ("BACKWARD_PRE", True)
