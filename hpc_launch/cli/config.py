@@ -126,7 +126,6 @@ class _Integer(click.IntRange):
 
 
 def _load(name: str) -> click.Command:
-    from hpc_launch.job.type_hints import descriptions
 
     form = FORMS[name]
     module = importlib.import_module(f"hpc_launch.plan.{form.module}")
