@@ -90,6 +90,20 @@ def test_the_lock_of_another_user_is_not_waited_for_for_ever(tmp_path: Path) -> 
     assert "another image with -o" in (refused.value.hint or "")
 
 
+@pytest.mark.parametrize("holder", ["", "abc123"])
+def test_a_take_over_that_never_ends_is_not_waited_for_for_ever(holder: str, tmp_path: Path) -> None:
+    """A file in the way of the take-over with a time in the future."""
+    lock = tmp_path / ".x.sif.lock"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "pid_start": "", "token": holder}))
+    other = tmp_path / f".x.sif.lock.{holder or 'unreadable'}"
+    other.touch()
+    os.utime(other, (2**31, 2**31))
+    with pytest.raises(UserError, match="has kept") as refused:  # noqa: SIM117
+        with lock_image(tmp_path / "x.sif", lambda _: None, poll=0.05, stale_after=0.1, longest=0.5):
+            pass
+    assert f"have {lock}* removed" in (refused.value.hint or "")
+
+
 def test_of_many_who_wait_for_a_dead_one_only_one_goes_on_at_a_time(tmp_path: Path) -> None:
     lock = tmp_path / ".x.sif.lock"
     lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "pid_start": "", "token": "abc123"}))
