@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -253,11 +252,6 @@ def test_an_archive_without_room_is_not_packed(env: Path, tmp_path: Path, monkey
         pack(tmp_path, env)
 
 
-def test_what_is_no_environment_is_not_packed(tmp_path: Path) -> None:
-    with pytest.raises(NotStaged, match="neither a virtual environment nor a conda environment"):
-        pack(tmp_path, tmp_path)
-
-
 def test_an_environment_on_a_local_disk_stays_there(original: Path, tmp_path: Path) -> None:
     system = disk_module.file_system(str(original))
     assert system in stage.LOCAL, "the tests' folder"
@@ -284,30 +278,6 @@ def test_free_memory_is_the_least_of_node_and_job(tmp_path: Path, monkeypatch: p
         assert disk_module.free_memory(str(tmp_path / "meminfo")) >> 10 == expected
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "full"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=32k,mode=1777", "none", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("cannot mount a small disk")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-def test_a_full_disk_is_left_as_it_was(
-    original: Path, tmp_path: Path, full_disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = pack(tmp_path, original)
-    assert "nine tenths of the free space" in refused(tmp_path, key, full_disk)
-    monkeypatch.setattr(stage, "check_room", lambda *_: None)
-    (full_disk / "filled").write_bytes(b"x" * 28_000)
-    assert "tar: ./" in refused(tmp_path, key, full_disk)
-    assert sorted(path.suffix for path in (full_disk / ROOT).iterdir()) == [".lock"]
-
-
 # Several processes
 
 
@@ -322,17 +292,6 @@ def test_two_jobs_on_a_node_at_once_unpack_one_copy(original: Path, tmp_path: Pa
     said = sorted(one.communicate(timeout=120)[0].split()[0] for one in both)
     assert said == ["reused", "reused", "staged"]
     assert {path.name.split(".")[0] for path in (disk / ROOT).iterdir()} == {key}
-
-
-def test_two_jobs_at_once_pack_one_archive(original: Path, tmp_path: Path) -> None:
-    both = [
-        subprocess.Popen(command("pack", tmp_path / "store", original), stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    keys = {one.communicate(timeout=120)[0].strip() for one in both}
-    assert len(keys) == 1
-    (key,) = keys
-    assert {path.name for path in (tmp_path / "store").iterdir()} == {f"{key}.tar", f"{key}.json", f"{key}.lock"}
 
 
 def test_what_a_killed_process_left_is_replaced(original: Path, tmp_path: Path, disk: Path) -> None:

@@ -108,14 +108,3 @@ def test_doctor_names_the_hosts_that_ssh_does_not_reach(user: SshUser) -> None:
     [problem] = last["values"]["problems"]
     assert problem["host"] == "missing-host"
     assert problem["message"].startswith("HL663 cannot reach missing-host over ssh from n1: ")
-
-
-@pytest.mark.prove
-def test_doctor_checks_the_hosts_in_a_short_job(user: SshUser) -> None:
-    done = user.launch("doctor", "--site", "hosts", "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    levels = {one["name"]: one for one in json.loads(done.stdout)}
-    assert levels["hosts"]["lines"] == ["n1 reaches 3 hosts over ssh"]
-    assert "3 nodes passed" in levels["nodes"]["lines"][-1]
-    assert not list(user.home.glob(".hpc-launch-doctor-*"))
-    user.nothing_left()

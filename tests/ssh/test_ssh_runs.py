@@ -69,14 +69,6 @@ def test_nothing_is_left_after_a_kill(user: SshUser, victim: str, node: str) -> 
     assert status["state"] != "COMPLETED"
 
 
-def test_a_host_that_cannot_be_reached_is_refused_by_name(user: SshUser) -> None:
-    user.profile("hosts: {missing-host: 1}")
-    done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=1))
-    assert done.returncode == 4
-    assert "cannot reach missing-host over ssh" in done.stderr
-    assert "~/.ssh/config" in done.stderr
-
-
 def test_a_host_that_the_first_one_cannot_reach_is_refused_by_name(user: SshUser) -> None:
     user.profile("hosts: {n1: 1, missing-host: 1, lost-host: 1}")
     done = user.launch("submit", job(user, SLEEPS, "torchrun"))
