@@ -269,18 +269,14 @@ def test_settings_that_others_can_change_do_not_count(open_to_others: str, plan:
 
 
 @pytest.mark.parametrize("kind", ["own", "writable", "sticky", "foreign", "foreign link"])
-@pytest.mark.parametrize("added", ["HPC_LAUNCH_SITE_PATH", "config"])
 def test_nor_if_another_user_can_replace_a_folder_above(
-    kind: str, added: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tmp_path / "project"
-    sites = project / "sites" if added != "config" else project / "hpc-launch" / "sites"
+    sites = project / "hpc-launch" / "sites"
     sites.mkdir(parents=True)
     (sites / "good.yaml").write_text(f"name: good\nprelude: [{{raw: echo mine}}]\n{SITE}")
-    if added == "config":
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(project))
-    else:
-        monkeypatch.setenv(added, str(sites))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project))
     (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
     if kind == "foreign link":
         project.rename(tmp_path / "real")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -229,31 +228,6 @@ def test_a_hang_in_images_is_ended_although_the_training_starts_late(tmp_path: P
     assert {rank for rank, _, _ in _gone(events)} == {0, 1}
     for rank in (0, 1):
         assert "Fatal Python error: Aborted" in (tmp_path / "logs" / f"node-0.rank-{rank}.log").read_text()
-
-
-def test_a_hang_is_looked_for_more_often_shortly_before_the_limit(tmp_path: Path) -> None:
-    options = argparse.Namespace(attempt=str(tmp_path), node=0, launcher=0, hang_after=1800.0, busy_after=7200.0)
-    for folder in ("agent", "logs"):
-        (tmp_path / folder).mkdir()
-    log, mark = tmp_path / "logs" / "node-0.log", tmp_path / "agent" / "last-output"
-    log.write_text("step 1\n")
-    found = hangs.HangDetector(options, lambda *_, **__: None, lambda _: None)
-    gpus = stand_in(sample=list)
-    found.check({}, set(), gpus)
-    assert found.every_s == hangs.HANG_LOOK_S
-
-    silent_since = time.time() - 1780
-    os.utime(mark, (silent_since, silent_since))
-    found.check({}, set(), gpus)
-    assert found.every_s == hangs.NEAR_S
-
-    found.looked -= 15
-    log.write_text("step 1\nstep 2\n")
-    grew = time.time() - 10
-    os.utime(log, (grew, grew))
-    found.check({}, set(), gpus)
-    assert found.every_s == hangs.HANG_LOOK_S
-    assert mark.stat().st_mtime == pytest.approx(grew, abs=0.01)
 
 
 @pytest.mark.slow
