@@ -108,15 +108,8 @@ def claim(run: str, name: str, event: Dict[str, Any], channel: str) -> Optional[
 
 def sending(run: str) -> bool:
     """Whether a process may be sending a message of a run."""
-    for name, _ in events(run):
-        for channel in CHANNELS:
-            number = MOST_TRIES
-            while number and not os.path.exists(claim_path(run, name, channel, number)):
-                number -= 1
-            path = claim_path(run, name, channel, number)
-            if number and read(path).get("state") == "sending" and time.time() - os.stat(path).st_mtime < DEAD_S:
-                return True
-    return False
+    tries = [last_try(run, name, channel) for name, _ in events(run) for channel in CHANNELS]
+    return any(state == "sending" and age < DEAD_S for _, state, age in tries)
 
 
 def claim_path(run: str, name: str, channel: str, number: int) -> str:
@@ -124,28 +117,27 @@ def claim_path(run: str, name: str, channel: str, number: int) -> str:
     return os.path.join(run, "notify", "%s.%s.%d" % (name, channel, number))
 
 
+def last_try(run: str, name: str, channel: str) -> Tuple[int, str, float]:
+    """How often a channel was tried, and the state and the age of the last try."""
+    number = 0
+    while number < MOST_TRIES and os.path.exists(claim_path(run, name, channel, number + 1)):
+        number += 1
+    path = claim_path(run, name, channel, number)
+    try:
+        return number, str(read(path).get("state")), time.time() - os.stat(path).st_mtime
+    except OSError:
+        return number, "", 0.0
+
+
 def due(run: str, name: str, event: Dict[str, Any], channel: str) -> Optional[int]:
     """The number of the next try that may begin now; None for none."""
-    number = 1
-    while number <= MOST_TRIES and os.path.exists(claim_path(run, name, channel, number)):
-        number += 1
+    number, state, age = last_try(run, name, channel)
     final = is_final(name)
-    now = time.time()
-    if number > MOST_TRIES or now - _number(event.get("time")) > KEPT_S[final]:
+    if number == MOST_TRIES or time.time() - _number(event.get("time")) > KEPT_S[final]:
         return None
-    if number == 1:
-        return 1
-    path = claim_path(run, name, channel, number - 1)
-    try:
-        age = now - os.stat(path).st_mtime
-    except OSError:
-        return None
-    state = read(path).get("state")
-    if state == "failed":
-        return number if age >= PAUSE_S else None
-    if state == "sending" and age < DEAD_S:
-        return None
-    return number if final and state in ("sending", "unknown") and age >= PAUSE_S else None
+    lost = final and (state == "unknown" or (state == "sending" and age >= DEAD_S))
+    again = age >= PAUSE_S and (state == "failed" or lost)
+    return number + 1 if again or number == 0 else None
 
 
 def point_over(sweep: str, point: str, state: str, settings: Dict[str, Any], site: Any) -> None:

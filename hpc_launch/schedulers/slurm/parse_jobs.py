@@ -276,18 +276,8 @@ def _range(part: str) -> range:
 
 
 def pick(job_id: str, records: Iterable[JobRecord]) -> JobRecord | None:
-    """The record that represents `job_id`.
-
-    Its own record if there is one; else the pending range that contains the array entry; the leader of a
-    heterogeneous job; for a whole array an active entry, else a failed one.
-    """
-    candidates = []
-    for record in records:
-        if record.job_id == job_id or covers(record.job_id, job_id):
-            return record
-        if (match := JOB_ID.fullmatch(record.job_id)) and match["job"] == job_id:
-            candidates.append(record)
-    return min(candidates, key=_rank, default=None)
+    """The record that represents `job_id`; see RecordTable."""
+    return RecordTable(records).pick(job_id)
 
 
 class RecordTable:
@@ -305,11 +295,17 @@ class RecordTable:
                 self._ranges.setdefault(job, []).append(record)
 
     def pick(self, job_id: str) -> JobRecord | None:
-        """As the function `pick`."""
+        """The record of a job.
+
+        Its own record if there is one; else the pending range that contains the array entry; the leader of a
+        heterogeneous job; for a whole array an active entry, else a failed one.
+        """
         if job_id in self._exact:
             return self._exact[job_id]
         job, task, _ = job_id.partition("_")
-        return pick(job_id, (self._ranges if task else self._of_job).get(job, ()))
+        if task:
+            return next((one for one in self._ranges.get(job, ()) if covers(one.job_id, job_id)), None)
+        return min(self._of_job.get(job_id, ()), key=_rank, default=None)
 
 
 def _rank(record: JobRecord) -> tuple[bool, bool, bool]:

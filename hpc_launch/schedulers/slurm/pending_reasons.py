@@ -80,9 +80,6 @@ _NEVER: tuple[tuple[str, str, str], ...] = (
         "The job ended with an exit code for which the site requeues and holds jobs.",
         f"check its log, then release it: {_RELEASE}",
     ),
-)
-
-_NEVER_PATTERNS: tuple[tuple[str, str, str], ...] = (
     (
         r"(Assoc|QOS)Max\w*(PerJob|PerNode)(Limit)?",
         "The job requests more than the {whose} allows per job.",
@@ -115,15 +112,14 @@ def advice(reason: str | None, job_id: str = "JOBID") -> Advice | None:
     # scontrol prints underscores for spaces; details may follow a comma.
     code = re.split(r"[,:(]", text, maxsplit=1)[0].strip()
     plain = code if code == "SPECIAL_EXIT" else code.replace("_", " ")
-    for table, never_ends in ((_NEVER, True), (_TEMPORARY, False)):
-        for name, meaning, action in table:
-            if plain.casefold() == name.casefold():
-                return Advice(text, meaning, action.format(id=job_id), never_ends)
-    for pattern, meaning, action in _NEVER_PATTERNS:
-        if re.fullmatch(pattern, code):
-            assoc = code.startswith("Assoc")
-            values = {"whose": "account" if assoc else "QOS", "table": "assoc user=$USER" if assoc else "qos"}
-            return Advice(text, meaning.format(**values), action.format(**values), never=True)
+    for never_ends, table in ((True, _NEVER), (False, _TEMPORARY)):
+        for pattern, meaning, action in table:
+            if any(re.fullmatch(pattern, one, re.IGNORECASE) for one in (plain, code)):
+                assoc = code.startswith("Assoc")
+                whose, limits = ("account", "assoc user=$USER") if assoc else ("QOS", "qos")
+                return Advice(
+                    text, meaning.format(whose=whose), action.format(id=job_id, table=limits, whose=whose), never_ends
+                )
     return None
 
 
