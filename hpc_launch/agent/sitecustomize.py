@@ -124,8 +124,9 @@ def safely(function: "Any", *args: object) -> None:
         pass
 
 
-def around(owner: "Any", name: str, before: "Any", after: "Any", once: bool = False) -> None:
-    """Call `before(*args)` and `after()` around a function of a module or class; `once`: then put the function back."""
+def around(owner: "Any", name: str, before: "Any", after: "Any", once: str = "") -> None:
+    """Call `before(*args)` and `after()` around a function of a module or class. `once`: then put the function back,
+    also into the package of this name."""
     from functools import wraps
 
     function = getattr(owner, name)
@@ -135,8 +136,9 @@ def around(owner: "Any", name: str, before: "Any", after: "Any", once: bool = Fa
         safely(before, *args)
         result = function(*args, **kwargs)
         safely(after)
-        if once and getattr(owner, name) is told:
-            setattr(owner, name, function)
+        for place in (owner, sys.modules.get(once)) if once else ():
+            if getattr(place, name, None) is told:
+                setattr(place, name, function)
         return result
 
     setattr(owner, name, told)
@@ -146,17 +148,11 @@ def of_rank(pipe: Pipe) -> "Dict[str, Any]":
     """What to do after which import in a training process."""
 
     def init(module: "Any") -> None:
-        function = module.init_process_group
-
         def ended() -> None:
             pipe.tell("group")
-            package = sys.modules["torch.distributed"]  # type: Any
-            if getattr(package, "init_process_group", None) is told:
-                package.init_process_group = function
-            first_collective(pipe, package)
+            first_collective(pipe, sys.modules["torch.distributed"])
 
-        around(module, "init_process_group", lambda *_: pipe.tell("init"), ended, once=True)
-        told = module.init_process_group
+        around(module, "init_process_group", lambda *_: pipe.tell("init"), ended, once="torch.distributed")
 
     def store(module: "Any") -> None:
         def begun(*args: object) -> None:
@@ -164,7 +160,7 @@ def of_rank(pipe: Pipe) -> "Dict[str, Any]":
             if args[2:3] == (0,) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
                 pipe.tell("store")
 
-        around(module, "_create_c10d_store", begun, lambda: pipe.tell("store"), once=True)
+        around(module, "_create_c10d_store", begun, lambda: pipe.tell("store"), once="torch.distributed")
 
     after = {
         "torch": lambda _: pipe.tell("torch"),
