@@ -42,7 +42,8 @@ SSH = [
 SSH_FAILED = 255
 """The exit code of ssh itself (ssh(1))."""
 AT_ONCE = 32
-LOOK_S = 0.1
+LOOK_S, REST_S = 0.1, 0.5
+"""Between two looks at the hosts: while they log in or end, and else."""
 BEAT_S = 1.0
 """How often each held connection gets a line."""
 START_S = 120.0
@@ -215,7 +216,8 @@ class FanOut:
             while self.waiting and sum(not one.started for one in self.running) < AT_ONCE:
                 node, host = self.waiting.pop(0)
                 self.running.append(Connection(node, host, self.line(node), self.ssh))
-            time.sleep(LOOK_S)
+            busy = self.end_at is not None or any(not one.started for one in self.running)
+            time.sleep(LOOK_S if busy else REST_S)
             now = time.monotonic()
             for connection in list(self.running):
                 if now - beat >= BEAT_S:
