@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of
@@ -62,69 +61,62 @@ def prepare_sweep(
     job_folder: str | None = None,
     anywhere: bool = False,
     sources: JobSources | None = None,
+    points: tuple[SweepPoint, ...] | None = None,
 ) -> PreparedSweep:
     """Prepare all points of a job file. Raises Refused with the errors of the first few points that have any.
 
-    `sources`: the files of the job, where they were read already.
+    `sources`: the files of the job, where they were read already. `points`: only these.
     """
     sources = sources or read_sources(job_file, site=site, sets=sets, detect=detect_site)
     away = is_elsewhere if anywhere else None
     resolved = resolve(sources, sets=sets, job_folder=job_folder, elsewhere=away).resolved
-    sweep = resolved.job.sweep or Sweep()
+    sweep, place = resolved.job.sweep or Sweep(), resolved.place("sweep")
     if resolved.site.scheduler.type == "ssh":
         message = f"site {resolved.site.name} has no queue for the points of a sweep"
         hint = "use a site with Slurm, or `--site local`; or submit the points one by one with --set"
-        raise Refused([Finding(FindingCode.INVALID_SWEEP, message, resolved.place("sweep"), hint)])
-    try:
-        points = points_of(sweep, resolved.merged.written)
-    except SweepFault as fault:
-        place = resolved.place("sweep", *fault.path)
-        raise Refused([Finding(FindingCode.INVALID_SWEEP, str(fault), place, fault.hint)]) from fault
-    place = resolved.place("sweep")
-    return _prepare_points(sweep, points, resolved, Preparing(sources, sets, job_folder, anywhere=anywhere))
+        raise Refused([Finding(FindingCode.INVALID_SWEEP, message, place, hint)])
+    if points is None:
+        try:
+            points = points_of(sweep, resolved.merged.written)
+        except SweepFault as fault:
+            at = resolved.place("sweep", *fault.path)
+            raise Refused([Finding(FindingCode.INVALID_SWEEP, str(fault), at, fault.hint)]) from fault
+
+    def job(more: Sequence[str]) -> PreparedJob:
+        all_sets = [*sets, *more]
+        return prepare_job(job_file, sets=all_sets, job_folder=job_folder, anywhere=anywhere, sources=sources)
+
+    shared = _shared_job(points, job)
+    own, warnings = _prepare_points(points if shared is None else points[:1], job, place)
+    first = own[points[0].number]
+    if shared is None:
+        jobs = {point.number: PointJob(own[point.number], point.sets) for point in points}
+    else:
+        jobs = {point.number: PointJob(shared, _marked(point), _values(point)) for point in points}
+    return PreparedSweep(sweep, points, first, jobs, warnings, resolved)
 
 
-def recorded_points(sweep: SweepFolder, numbers: Sequence[int]) -> PreparedSweep:
+def recorded_points(sweep: SweepFolder, numbers: Iterable[int]) -> PreparedSweep:
     """Prepare points from what the sweep's folder recorded. Raises Refused."""
-    record, run = sweep.record, sweep.run
-    sources = read_sources(run.job_yaml, site=str(run.site_yaml), sets=record.sets)
-    folder, wanted = record.job_folder or str(run.path), set(numbers)
+    record, run, wanted = sweep.record, sweep.run, set(numbers)
     points = tuple(point for point in record.points if point.number in wanted)
-    resolved = resolve(sources, sets=record.sets, job_folder=folder).resolved
-    return _prepare_points(resolved.job.sweep or Sweep(), points, resolved, Preparing(sources, record.sets, folder))
-
-
-@dataclass(frozen=True)
-class Preparing:
-    """How the job of each point is prepared: as for `prepare_sweep`."""
-
-    sources: JobSources
-    sets: Sequence[str]
-    job_folder: str | None
-    anywhere: bool = False
-
-    def job(self, sets: Sequence[str]) -> PreparedJob:
-        """The job with these options of a point. Raises Refused."""
-        return prepare_job(
-            self.sources.job_file,
-            sets=[*self.sets, *sets],
-            job_folder=self.job_folder,
-            anywhere=self.anywhere,
-            sources=self.sources,
-        )
+    folder = record.job_folder or str(run.path)
+    return prepare_sweep(run.job_yaml, site=str(run.site_yaml), sets=record.sets, job_folder=folder, points=points)
 
 
 def _prepare_points(
-    sweep: Sweep, points: tuple[SweepPoint, ...], resolved: Resolved, preparing: Preparing
-) -> PreparedSweep:
-    """Prepare points; each warning is that of the first point that has it. Raises Refused."""
+    points: Sequence[SweepPoint], job: Callable[[Sequence[str]], PreparedJob], place: Place | None
+) -> tuple[dict[int, PreparedJob], tuple[Finding, ...]]:
+    """The jobs of points by number, and the warnings, each for the first point that has it. Raises Refused.
+
+    `place` is that of `sweep:`, where the values of the points come from.
+    """
     jobs: dict[int, PreparedJob] = {}
     findings: dict[tuple[str, str, str], Finding] = {}
-    faulty, place = 0, resolved.place("sweep")  # where the values of the points come from
-    shared = _shared_job(points, preparing)
-    for point in points if shared is None else points[:1]:
+    faulty = 0
+    for point in points:
         try:
-            jobs[point.number] = preparing.job(point.sets)
+            jobs[point.number] = job(point.sets)
             found: Sequence[Finding] = jobs[point.number].warnings
         except Refused as refused:
             faulty += 1
@@ -138,16 +130,10 @@ def _prepare_points(
             break
     if faulty:
         raise Refused(list(findings.values()))
-    first = jobs[points[0].number]
-    if shared is None:
-        own_jobs = {point.number: PointJob(jobs[point.number], point.sets) for point in points}
-        return PreparedSweep(sweep, points, first, own_jobs, tuple(findings.values()), resolved)
-    sets = _marked(points[0])
-    of_all = {point.number: PointJob(shared, sets, _values(point)) for point in points}
-    return PreparedSweep(sweep, points, first, of_all, tuple(findings.values()), resolved)
+    return jobs, tuple(findings.values())
 
 
-def _shared_job(points: Sequence[SweepPoint], preparing: Preparing) -> PreparedJob | None:
+def _shared_job(points: Sequence[SweepPoint], job: Callable[[Sequence[str]], PreparedJob]) -> PreparedJob | None:
     """The job that all points share but for the text of some arguments; None where a value may change the plan.
 
     To be sure, the jobs of the first and the last point are compared with it.
@@ -155,18 +141,17 @@ def _shared_job(points: Sequence[SweepPoint], preparing: Preparing) -> PreparedJ
     keys = [[key for key, _ in point.values] for point in points]
     if len(points) < 3 or any(one != keys[0] for one in keys) or not all(map(_is_argument, keys[0])):
         return None
-    texts = [text for point in points for _, text in point.values]
-    if not all(map(_NUMBER.fullmatch, texts)):
+    if not all(_NUMBER.fullmatch(text) for point in points for _, text in point.values):
         return None
     try:
-        shared, ends = preparing.job(_marked(points[0])), [preparing.job(points[at].sets) for at in (0, -1)]
+        shared, ends = job(_marked(points[0])), [(points[at], job(points[at].sets)) for at in (0, -1)]
     except Refused:
         return None
     if shared.plan.scheduler != "slurm" or shared.model is not None:
         return None  # another scheduler has no arrays; the model's memory is estimated with the arguments
-    for point, job in zip((points[0], points[-1]), ends, strict=True):
-        same = filled(shared.script, _values(point)) == job.script and shared.warnings == job.warnings
-        if not same or plan_record(shared.plan) != plan_record(job.plan):
+    for point, own in ends:
+        same = filled(shared.script, _values(point)) == own.script and shared.warnings == own.warnings
+        if not same or plan_record(shared.plan) != plan_record(own.plan):
             return None
     return shared
 

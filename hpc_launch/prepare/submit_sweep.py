@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 from msgspec import Struct, structs
@@ -133,6 +133,10 @@ def _queue(job: PreparedJob) -> Queue | None:
     return site.queues.get(name)
 
 
+BUSY = "another process is submitting them"
+"""Why points are left."""
+
+
 class SweepProgress(Struct, frozen=True):
     """The outcome of a submission: the arrays or jobs of this call, and how many points are left."""
 
@@ -182,12 +186,11 @@ def advance(
     index: Index | None = None,
     *,
     pause_s: float = RETRY_S,
-    alone: bool = False,
     part: int = 0,
 ) -> SweepProgress | None:
     """Submit what is left of a sweep, as drivers do; None where that is not possible. Never raises a UserError.
 
-    `pause_s`: how long to leave it alone after a refusal because of a limit. `alone`, `part`: as for `submit_points`.
+    `pause_s`: how long to leave it alone after a refusal because of a limit. `part`: as for `submit_points`.
     """
     if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.is_foreign:
         return None
@@ -196,7 +199,7 @@ def advance(
         if not LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
             return None
     try:
-        return submit_points(sweep, scheduler_of(sweep.run), index=index, alone=alone, part=part)
+        return submit_points(sweep, scheduler_of(sweep.run), index=index, part=part)
     except UserError:
         return None
 
@@ -210,19 +213,17 @@ def submit_points(
     lookup_s: float = LOOKUP_S,
     wait: Wait | None = None,
     clock: Callable[[], float] = time.time,
-    alone: bool = False,
     part: int = 0,
 ) -> SweepProgress:
     """Submit the points that have no job yet, as far as the limits allow. Any number of processes may call this.
 
-    `alone`: the caller has the lock of `one_submitter`. `part`: none, unless there is room for such a part of the jobs
-    in the queue, or for all that are left.
+    `part`: none, unless there is room for such a part of the jobs in the queue, or for all that are left.
 
     Raises what `submit_array` raises where nothing could be submitted.
     """
-    with nullcontext(True) if alone else one_submitter(sweep) as ours:
+    with one_submitter(sweep) as ours:
         if not ours:
-            return SweepProgress((), len(unsubmitted(sweep)), "another process is submitting them")
+            return SweepProgress((), len(unsubmitted(sweep)), BUSY)
         waiting = settle_arrays(sweep, scheduler, clock)
         left = unsubmitted(sweep) if prepared is None else [point.number for point in prepared.points]
         if waiting is not None or not left:

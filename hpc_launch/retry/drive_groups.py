@@ -12,10 +12,10 @@ from collections.abc import Callable
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
 from hpc_launch.prepare.prepare_pipeline import recorded_environment, submit_stage
-from hpc_launch.prepare.submit_sweep import advance
+from hpc_launch.prepare.submit_sweep import BUSY, advance
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome, Drivers, Schedulers
 from hpc_launch.runs.groups.array_tasks import begun, in_arrays
-from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, one_submitter
+from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder
 from hpc_launch.runs.groups.pipeline_status import Found, StageRefusal, pipeline_status
 from hpc_launch.runs.groups.sweep_status import sweep_states
 from hpc_launch.runs.layout import RunFolder
@@ -63,12 +63,9 @@ def submit_next_points(run: RunFolder, scheduler: Scheduler) -> DriverOutcome:
         return NOTHING
     sweep, end = SweepFolder(home), time.monotonic() + ROOM_S
     while not os.path.exists(sweep.submitted):
-        with one_submitter(sweep) as alone:
-            if not alone:
-                break
-            goes_on = _another_runs(sweep)
-            progress = advance(sweep, lambda _: scheduler, pause_s=0.0, alone=True, part=PARTS if goes_on else 0)
-        if progress is None or not progress.left:
+        goes_on = _another_runs(sweep)
+        progress = advance(sweep, lambda _: scheduler, pause_s=0.0, part=PARTS if goes_on else 0)
+        if progress is None or not progress.left or progress.why == BUSY:
             break
         if progress.job_ids:
             return DriverOutcome("submitted", f"further points are job {', '.join(progress.job_ids)}")

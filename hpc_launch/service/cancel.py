@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 
 from hpc_launch.retry.drivers import Schedulers
-from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_pipeline, without_run
+from hpc_launch.runs.groups.group_folder import PipelineFolder, StageRecord, SweepFolder, as_pipeline, without_run
 from hpc_launch.runs.groups.job_arrays import cancel_sweep
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, Reader
-from hpc_launch.runs.records.run_info import refuse_other_users_run
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.service.listener import QUIET, Listener
@@ -21,11 +20,11 @@ def cancel(run: RunFolder, index: Index, listener: Listener = QUIET) -> str:
 
     Raises Unreachable where a job that may be running could not be cancelled; UsageError if the folder is not a run's.
     """
-    pipeline = as_pipeline(run)
-    if pipeline is not None:
-        return _cancel_pipeline(pipeline, index, listener)
+    pipeline, stage = as_pipeline(run), None
     if not run.exists and run.pipeline is not None:
-        return _cancel_stage(run, index, listener)
+        pipeline, stage = without_run(run)
+    if pipeline is not None:
+        return _cancel_stages(pipeline, stage, index, listener)
     if os.path.exists(run.sweep_info):
         ended = cancel_sweep(SweepFolder(run), Schedulers().of(run))
         return f"{run.name}: cancelled job {', '.join(ended)}" if ended else f"{run.name}: no job to cancel"
@@ -49,19 +48,15 @@ def cancel(run: RunFolder, index: Index, listener: Listener = QUIET) -> str:
     return f"{run.name}: {after.state}, no job to cancel"
 
 
-def _cancel_pipeline(pipeline: PipelineFolder, index: Index, listener: Listener) -> str:
-    refuse_other_users_run(pipeline.run)
-    before = poll_pipeline(pipeline.run, index, listener, drive=False)
-    if before.stages and all(one.over for one in before.stages):
-        return f"{pipeline.name} is already over: {before.as_run().state}"
-    pipeline.ask_to_cancel()
-    words = [cancel(run, index, listener) for run in pipeline.stage_runs()]
-    return "\n".join([*(text for text in words if "cancelled job" in text), f"{pipeline.name}: CANCELLED"])
-
-
-def _cancel_stage(folder: RunFolder, index: Index, listener: Listener) -> str:
-    """Cancel a stage that has not begun, or that runs several times: its folder does not exist."""
-    pipeline, stage = without_run(folder)
-    pipeline.ask_to_cancel(pipeline.cancelled(stage.name))
-    words = [cancel(run, index, listener) for run in pipeline.runs(stage.name).values()]
-    return "\n".join([*(text for text in words if "cancelled job" in text), f"{pipeline.name}/{stage.name}: CANCELLED"])
+def _cancel_stages(pipeline: PipelineFolder, stage: StageRecord | None, index: Index, listener: Listener) -> str:
+    """Cancel a pipeline, or a stage of it whose folder does not exist: it has not begun, or runs several times."""
+    if stage is not None:
+        name, runs = f"{pipeline.name}/{stage.name}", list(pipeline.runs(stage.name).values())
+    else:
+        name, runs = pipeline.name, pipeline.stage_runs()
+        before = poll_pipeline(pipeline.run, index, listener, drive=False)
+        if before.stages and all(one.over for one in before.stages):
+            return f"{name} is already over: {before.as_run().state}"
+    pipeline.ask_to_cancel(pipeline.cancelled(stage.name) if stage is not None else None)
+    words = [cancel(run, index, listener) for run in runs]
+    return "\n".join([*(text for text in words if "cancelled job" in text), f"{name}: CANCELLED"])
