@@ -53,7 +53,7 @@ def doctor_command(
     if job is not None:
         return _report(_levels(job, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.preflight.queue_checks import job_for_hosts
+    from hpc_launch.preflight.login_checks import job_for_hosts
     from hpc_launch.site_tools.site_nodes import site_hosts
 
     site = site or os.environ.get("HPC_LAUNCH_SITE")
@@ -88,8 +88,8 @@ def _levels(
 ) -> Iterator[Level]:
     from hpc_launch.base.errors import Refused
     from hpc_launch.cli.terminal import TERMINAL
-    from hpc_launch.preflight.doctor import ladder, node_level, refused_level, static_levels
-    from hpc_launch.preflight.short_run import Context
+    from hpc_launch.preflight.login_checks import refused_level, static_levels
+    from hpc_launch.preflight.short_run import Context, ladder, node_level
     from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.scheduler import scheduler_for

@@ -1,8 +1,9 @@
-"""Levels of `doctor`, and the short runs that some of them need."""
+"""Levels of `doctor` that need a short run: the nodes, and the ladder, which is the training itself at growing size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,9 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
+from hpc_launch.runs.collect_evidence import diagnose_attempt
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.node_records import NodeCheckRecord, read_node_check
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
@@ -97,3 +100,98 @@ def follow_short_run(
         return run, poll_until(context.tracker_of(run), run, enough, POLL_S, on_poll=tell)
     finally:
         cancel_run(run, context.scheduler)
+
+
+STEPS = 2
+"""A training that has reported so many steps works: the first one may come from a checkpoint."""
+
+
+def ladder(
+    job: Path, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
+) -> Iterator[Level]:
+    """Run the levels in order; the first that fails is the last."""
+    for name, changes in _levels(whole):
+        level = _run_level(name, job, whole, context, site=site, sets=[*sets, *changes])
+        yield level
+        if level.state == "failed":
+            return
+
+
+def _levels(whole: PreparedJob) -> Iterator[tuple[str, list[str]]]:
+    """The sizes below the whole job's, and the `--set` options that give them."""
+    plan = whole.plan
+    if plan.processes_per_node > 1:
+        gpus = ["gpus_per_node=1"] if plan.gpus_per_node else []
+        yield ("one GPU" if gpus else "one process"), ["nodes=1", "processes_per_node=1", *gpus]
+    if plan.nodes > 1:
+        yield "one node", ["nodes=1"]
+    if plan.nodes > 2:
+        yield "two nodes", ["nodes=2"]
+    yield "whole job", []
+
+
+def _run_level(
+    name: str, job: Path, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
+) -> Level:
+    spec = whole.loaded.resolved.job
+    short = [f"{key}={json.dumps(value)}" for key, value in spec.drill.set.items()]
+    mine = [*short, *sets, *short_sets(whole.plan, "ladder")]
+    prepared = prepare_short(name, job, site=site, sets=mine)
+    if isinstance(prepared, Level):
+        return prepared
+    seen: set[int] = set()
+
+    def works(status: RunStatus) -> bool:
+        if status.progress.step is not None:
+            seen.add(status.progress.step)
+        return len(seen) >= STEPS
+
+    context.say(f"{name}:")
+    run, status = follow_short_run(prepared, mine, context, works)
+    if status.state == "COMPLETED" or works(status):
+        last = max(seen, default=None)
+        words = f"the training reached step {last}" if last is not None else "the training ended well"
+        return Level(name, "ok", (words,), run.name)
+    diagnosis = diagnose_attempt(run.attempt(1))
+    lines = [ended(status), diagnosis.advice]
+    return Level(name, "failed", tuple(line for line in lines if line), run.name)
+
+
+CHECK_TIME = "00:10:00"
+
+
+def node_level(job: Path, prepared: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]) -> Level:
+    """A short job of the same size that ends after the full node check."""
+    if prepared.plan.scheduler == "local":
+        return Level("nodes", "not checked", ("a run on this machine has no node check",))
+    mine = [*sets, *short_sets(prepared.plan, "doctor"), "preflight=only", f"time={CHECK_TIME}"]
+    short = prepare_short("nodes", job, site=site, sets=mine)
+    if isinstance(short, Level):
+        return short
+    if short.plan.node_check is None:
+        return Level(
+            "nodes", "not checked", ("nothing but the training's own launcher can start a check on the nodes",)
+        )
+    run, status = follow_short_run(short, mine, context, lambda _: False)
+    record = read_node_check(run.attempt(1))
+    if record is None:
+        return Level(
+            "nodes", "failed" if status.final else "not checked", (f"the job ended {ended(status)}",), run.name
+        )
+    lines = tuple(_found(record))
+    if status.state != "COMPLETED" and not record.bad:
+        lines = (*lines, f"the job ended {ended(status)}", diagnose_attempt(run.attempt(1)).advice)
+    return Level("nodes", "ok" if status.state == "COMPLETED" else "failed", lines, run.name)
+
+
+def _found(record: NodeCheckRecord) -> Iterator[str]:
+    for one in record.bad:
+        yield f"{one.node}: {one.text}"
+    for one in record.common:
+        yield f"on {one.nodes} of {record.nodes} nodes: {one.text}"
+    for check, reason in sorted(record.not_checked.items()):
+        yield f"not checked: {check} ({reason})"
+    for check, median in record.medians.items():
+        yield f"median: {check} {median}"
+    if not record.bad:
+        yield f"{record.nodes} nodes passed in {record.seconds:.1f} s"

@@ -32,36 +32,26 @@ TIMEOUT_S = 90.0
 LONGEST = 1 << 20
 REPORT = "HPC-LAUNCH-SETUP "
 
-# Environment Modules and Lmod both keep the names of the loaded modules in LOADEDMODULES, and have is-avail since 4.1
-# and 6.0; an older `module load` exits with 0 for a module that does not exist.
+# Environment Modules and Lmod both keep the names of the loaded modules in LOADEDMODULES, and print what is available
+# one to a line; an older `module load` exits with 0 for a module that does not exist.
 _SETUP = """\
 exec 3>&1 >&2
 hl_report() { printf '%s%s\\n' HPC-LAUNCH-SETUP\\  "$*" >&3; }
 hl_die() { hl_report "ended $*"; exit 0; }
-hl_available() {
-    local line
-    hl_module is-avail "$1" && return
-    while read -r line; do
-        [[ $line != "$1" && $line != "$1"[/\\(]* ]] || return 0
-    done < <(hl_module -t avail "$1" 2>&1)
-    return 1
-}
 hl_load() {
-    local code
-    [[ $(declare -f module) != module* ]] || eval "hl_$(declare -f module)"
+    local code line
     module load "$1"
     code=$?
-    declare -F hl_module >/dev/null || return "$code"
+    declare -F module >/dev/null || return "$code"
     case ":${LOADEDMODULES:-}:" in
-        *":$1:"* | *":$1/"*) hl_report "module loaded $1" ;;
-        *) if ! hl_available "$1"; then
-            hl_report "module missing $1"
-        elif [ "$code" -ne 0 ]; then
-            hl_report "module fails $1"
-        else
-            hl_report "module loaded $1"
-        fi ;;
+        *":$1:"* | *":$1/"*) hl_report "module loaded $1"; return "$code" ;;
     esac
+    while read -r line; do
+        [[ $line == "$1" || $line == "$1"[/\\(]* ]] || continue
+        [ "$code" -ne 0 ] || hl_report "module loaded $1"
+        return "$code"
+    done < <(module -t avail "$1" 2>&1)
+    hl_report "module missing $1"
     return "$code"
 }
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.preflight.queue_checks import judge_limits, judge_reservations
+from hpc_launch.preflight.login_checks import judge_limits, judge_reservations
 from hpc_launch.schedulers.scheduler import Limit, QueueLimits, Reservation, Reservations
 
 ASKED = {"node": 8, "cpu": 512, "gres/gpu": 32, "wall": 86400}

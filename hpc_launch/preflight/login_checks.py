@@ -1,22 +1,94 @@
-"""Levels of `doctor` about the queue, and about hosts that are reached by ssh."""
+"""Levels of `doctor` from the login node: the job file, limits and reservations of the queue, hosts, and the start."""
 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import to_builtins
 
+from hpc_launch.agent.check_host import writable
 from hpc_launch.base.errors import SubmitRefused, Unreachable, UsageError
+from hpc_launch.base.findings import Finding
 from hpc_launch.job.units import format_time
+from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.preflight.short_run import Level
+from hpc_launch.preflight.software import software_levels
+from hpc_launch.prepare.attempts import start_estimate
+from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.schedulers.scheduler import Limit, QueueLimits, Reservation, Reservations, Scheduler
 from hpc_launch.schedulers.ssh.on_first_host import host_problems
+
+GIB = 2**30
+LITTLE = GIB
+"""Free space for run folders that is too little for the logs of a long run."""
+
+
+def job_level(prepared: PreparedJob) -> Level:
+    """The job file, its site and its files. A job with errors never gets here: `prepare_job` refuses it."""
+    plan = prepared.plan
+    lines = [f"{plan.name} fits site {plan.site}: {plan.nodes} nodes x {plan.processes_per_node} processes"]
+    lines += [f"warning: {finding.message}" for finding in prepared.warnings]
+    folder = Path(plan.runs_folder)
+    existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
+    disk = os.statvfs(existing)
+    free, inodes = disk.f_bavail * disk.f_frsize, disk.f_favail
+    lines.append(f"{free / GIB:.1f} GiB free for run folders in {existing}")
+    full = free < LITTLE or (disk.f_files and inodes < 1000)
+    written = writable(str(existing))  # a used-up quota shows only here
+    if not written["ok"]:
+        lines.append(str(written["text"]))
+    return Level("job", "failed" if full or not written["ok"] else "ok", tuple(lines))
+
+
+def refused_level(findings: Sequence[Finding]) -> Level:
+    """A job file with errors."""
+    return Level("job", "failed", tuple(str(finding) for finding in findings))
+
+
+def static_levels(
+    job: Path, prepared: PreparedJob, scheduler: Scheduler, site: str | None, sets: Sequence[str]
+) -> Iterator[Level]:
+    """What can be checked without starting a job."""
+    yield job_level(prepared)
+    size = job_size(ValueFiller(prepared.loaded.resolved, []))
+    node = size.node_class if size is not None else None
+    yield from software_levels(prepared, job, site, sets, node.arch if node is not None else None)
+    if prepared.plan.scheduler == "slurm":
+        yield limits_level(prepared.plan, scheduler, node.gpu_type if node is not None else None)
+        yield reservations_level(prepared.plan, scheduler)
+    if prepared.plan.hosts:
+        yield hosts_level(prepared.plan)
+    yield queue_level(prepared, scheduler)
+
+
+def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
+    """When the job would start, and what the jobs in its queue wait for."""
+    lines = []
+    try:
+        lines.append(start_estimate(prepared, scheduler))
+    except SubmitRefused as error:
+        return Level("queue", "failed", (str(error),))
+    except Unreachable as error:
+        return Level("queue", "not checked", (str(error),))
+    partition = option(prepared.plan, "partition")
+    reasons = scheduler.pending_reasons(partition)
+    if reasons:
+        parts = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda item: -item[1]))
+        total = sum(reasons.values())
+        lines.append(
+            f"{total} {'job waits' if total == 1 else 'jobs wait'}{f' in {partition}' if partition else ''}: {parts}"
+        )
+    return Level("queue", "ok", tuple(lines))
+
 
 _UNITS = {"node": "node", "cpu": "CPU", "gres/gpu": "GPU"}
 _PER = {
@@ -126,27 +198,29 @@ def reservations_level(plan: LaunchPlan, scheduler: Scheduler) -> Level:
 
 def judge_reservations(found: Reservations, nodes: int, limit_s: int | None, named: str | None, now: float) -> Level:
     """Which reservations delay a job of this size. `named`: the reservation that the job asks for."""
-    if named is not None:
-        return _named(found, nodes, limit_s, named, now)
+    judged = _every if named is None else _named
+    state, *lines = judged(found, nodes, limit_s, named or "", now)
+    return Level("reservations", state, tuple(lines))
+
+
+def _every(found: Reservations, nodes: int, limit_s: int | None, _: str, now: float) -> tuple[Any, ...]:
     if not found.nodes:
-        return Level("reservations", "not checked", ("sinfo lists no nodes of the partition",))
+        return "not checked", "sinfo lists no nodes of the partition"
+    if found.unread:
+        return "not checked", f"the times of {', '.join(found.unread[:MOST_LINES])} are not understood"
     blocking = [
         one
         for one in found.reservations
         if one.end > now and one.nodes & found.nodes and (limit_s is None or one.start < now + limit_s)
     ]
-    taken = frozenset[str]().union(*(one.nodes for one in blocking)) & found.nodes
-    left = len(found.nodes) - len(taken)
-    if found.unread:
-        names = ", ".join(found.unread[:MOST_LINES])
-        return Level("reservations", "not checked", (f"the times of {names} are not understood",))
     if not blocking:
-        return Level("reservations", "ok", ("no reservation of the partition's nodes within the job's time limit",))
+        return "ok", "no reservation of the partition's nodes within the job's time limit"
+    left = len(found.nodes) - len(frozenset[str]().union(*(one.nodes for one in blocking)) & found.nodes)
     if left >= nodes:
-        return Level("reservations", "ok", (f"reservations leave {left} of {len(found.nodes)} nodes to the job",))
+        return "ok", f"reservations leave {left} of {len(found.nodes)} nodes to the job"
     lines = list(_delays(sorted(blocking, key=lambda one: (one.start, one.name)), found.nodes, now))
     more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
-    return Level("reservations", "ok", (*lines[:MOST_LINES], *more))
+    return "ok", *lines[:MOST_LINES], *more
 
 
 def _delays(blocking: Sequence[Reservation], nodes: frozenset[str], now: float) -> Iterator[str]:
@@ -161,22 +235,19 @@ def _delays(blocking: Sequence[Reservation], nodes: frozenset[str], now: float) 
         yield f"{words}, unless `time` is at most {format_time(room)}" if room > 0 else words
 
 
-def _named(found: Reservations, nodes: int, limit_s: int | None, named: str, now: float) -> Level:
+def _named(found: Reservations, nodes: int, limit_s: int | None, named: str, now: float) -> tuple[Any, ...]:
     if "," in named:
-        return Level("reservations", "not checked", (f"the job may use any of {named}",))
+        return "not checked", f"the job may use any of {named}"
     mine = next((one for one in found.reservations if one.name == named), None)
     if mine is None:
-        return Level("reservations", "failed", (f"no reservation {named}",))
+        return "failed", f"no reservation {named}"
     if mine.end <= now:
-        return Level("reservations", "failed", (f"reservation {named} ended at {_date(mine.end)}",))
+        return "failed", f"reservation {named} ended at {_date(mine.end)}"
     if len(mine.nodes) < nodes:
-        words = f"reservation {named} has {len(mine.nodes)} nodes; the job asks for {nodes}"
-        return Level("reservations", "failed", (words,))
-    begin = max(mine.start, now)
-    if limit_s is not None and begin + limit_s > mine.end and "FLEX" not in mine.flags:
-        words = f"reservation {named} ends at {_date(mine.end)}; the job asks for {format_time(limit_s)}"
-        return Level("reservations", "failed", (words,))
-    return Level("reservations", "ok", (f"reservation {named} from {_date(mine.start)} to {_date(mine.end)}",))
+        return "failed", f"reservation {named} has {len(mine.nodes)} nodes; the job asks for {nodes}"
+    if limit_s is not None and max(mine.start, now) + limit_s > mine.end and "FLEX" not in mine.flags:
+        return "failed", f"reservation {named} ends at {_date(mine.end)}; the job asks for {format_time(limit_s)}"
+    return "ok", f"reservation {named} from {_date(mine.start)} to {_date(mine.end)}"
 
 
 def _date(seconds: float) -> str:
