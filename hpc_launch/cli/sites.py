@@ -56,7 +56,7 @@ def list_command(every: bool, as_json: bool) -> None:
     hpc-launch sites list
     hpc-launch sites list --json
     """
-    from hpc_launch.site_tools.list_profiles import profile_summaries
+    from hpc_launch.site_tools.show_profiles import profile_summaries
 
     profiles = profile_summaries(bases=every or as_json)
     if as_json:
@@ -86,7 +86,7 @@ def show_command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> No
     hpc-launch sites show lumi-g --yaml > copy.yaml
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.site_tools.list_profiles import profile_details
+    from hpc_launch.site_tools.show_profiles import profile_details
 
     if as_yaml and (key is not None or as_json):
         raise UsageError("--yaml cannot be combined with KEY or --json")
@@ -134,7 +134,7 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
     hpc-launch sites diff team --revision v4
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.site_tools import diff_profiles
+    from hpc_launch.site_tools import show_profiles
     from hpc_launch.sites.search_path import find_team
 
     if other is not None:
@@ -142,14 +142,14 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
             raise UsageError(
                 "--revision requires a TEAM, not two profiles", "hpc-launch sites diff TEAM --revision REV"
             )
-        diffs = diff_profiles.compare(one, other)
+        diffs = show_profiles.compare(one, other)
     else:
         team = find_team(one) if "/" not in one else None
         if team is None:
             raise UsageError(f"no team named {one}", "name two profiles, or a team added by `sites add`")
         if len(revisions) > 2:
             raise UsageError("--revision can be given at most twice")
-        diffs = diff_profiles.compare_revisions(team, revisions)
+        diffs = show_profiles.compare_revisions(team, revisions)
     if as_json:
         echo_json([diff.as_json() for diff in diffs])
         return

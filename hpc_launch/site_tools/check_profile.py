@@ -6,15 +6,16 @@ Golden scripts of a profile: scripts of small jobs, independent of the user and 
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import write_atomic
@@ -23,12 +24,11 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import Document
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.plan.build_plan import build
-from hpc_launch.site_tools.list_profiles import profile_file
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.read_profile import read_site
-from hpc_launch.sites.search_path import BASES, ENDING, search_folders
+from hpc_launch.sites.search_path import BASES, ENDING, find_profile_or_base, search_folders
 from hpc_launch.sites.trust import digest, trust
 
 JOB = """# The job of the golden scripts: no queue, no number of GPUs, no account.
@@ -148,28 +148,24 @@ _HOME = re.compile(r"/(home|users|u)/(?!\$)[A-Za-z0-9_.-]+(/|\Z)")
 
 def missing_sources(document: Document) -> Iterator[Finding]:
     """HL312 for missing information in a shared profile: its maintainer, and the source of each group."""
-    sources = provenance(document)
-    without_page = document.data.get("kind") == "base" or document.data.get("scheduler") == "local"
+    code, sources, data = FindingCode.UNSOURCED_FACTS, provenance(document), document.data
+    without_page = data.get("kind") == "base" or data.get("scheduler") == "local"
     required = ["contact"] if without_page else ["contact", "url", "status"]
-    required += ["verified_on", "verified_by"] if document.data.get("status") == "verified" and not without_page else []
-    for key in (key for key in required if not document.data.get(key)):
-        yield Finding(
-            FindingCode.UNSOURCED_FACTS,
-            f"a shared profile requires `{key}`",
-            document.places.get(()),
-            "add it (see docs/writing-a-profile.md)",
-        )
-    for group in (key for key in document.data if key.rstrip("+-=").lstrip("+") in FACT_KEYS):
-        fact = sources.fact((group.rstrip("+-=").lstrip("+"),))
+    required += ["verified_on", "verified_by"] if data.get("status") == "verified" and not without_page else []
+    for key in (key for key in required if not data.get(key)):
+        hint = "add it (see docs/writing-a-profile.md)"
+        yield Finding(code, f"a shared profile requires `{key}`", document.places.get(()), hint)
+    for group in (key for key in data if _plain(key) in FACT_KEYS):
+        fact = sources.fact((_plain(group),))
         missing = [name for name in ("source", "as_of", "grade") if getattr(fact, name) is None]
         if missing:
-            message = f"`{group}` is missing {', '.join(missing)}"
-            yield Finding(
-                FindingCode.UNSOURCED_FACTS,
-                message,
-                document.key_places.get((group,)),
-                "set it at the top level, or for the group in `facts:`",
-            )
+            message, hint = f"`{group}` is missing {', '.join(missing)}", "set it at the top level, or below `facts:`"
+            yield Finding(code, message, document.key_places.get((group,)), hint)
+
+
+def _plain(key: str) -> str:
+    """A key without its merge operator."""
+    return key.rstrip("+-=").lstrip("+")
 
 
 def outdated_facts(document: Document, today: dt.date) -> Iterator[Finding]:
@@ -194,30 +190,19 @@ def _day(text: str) -> dt.date | None:
 
 def personal_settings(document: Document, stem: str) -> Iterator[Finding]:
     """HL321 for personal settings, and HL313 as a warning for raw shell lines."""
-    name = document.data.get("name")
+    code, name = FindingCode.PERSONAL_PROFILE, document.data.get("name")
     if name is not None and name != stem:
         message = f"the profile `{name}` is in the file {stem}{ENDING}"
-        yield Finding(
-            FindingCode.PERSONAL_PROFILE,
-            message,
-            document.places.get(("name",)),
-            "`--site` finds it by its file name: use the same name for both",
-        )
+        hint = "`--site` finds it by its file name: use the same name for both"
+        yield Finding(code, message, document.places.get(("name",)), hint)
     for path, text in document.written.items():
         place = document.places.get(path)
         if path[-1] in PERSONAL_KEYS and path[:-1] and path[-2] in ("defaults", "sbatch", "add"):
             hint = "remove it; each user sets it in user.yaml: `sites: {NAME: {account: …}}`"
-            yield Finding(
-                FindingCode.PERSONAL_PROFILE,
-                f"`{path[-1]}: {text}` is a personal setting in a shared profile",
-                place,
-                hint,
-            )
+            yield Finding(code, f"`{path[-1]}: {text}` is a personal setting in a shared profile", place, hint)
         elif _HOME.search(text) and path[0] in ("paths", "caches", "containers", "defaults", "env", "prelude"):
             hint = "use `${home}` or `${user}`, or move it to user.yaml"
-            yield Finding(
-                FindingCode.PERSONAL_PROFILE, f"`{text}` looks like a personal home folder", place, hint, "warning"
-            )
+            yield Finding(code, f"`{text}` looks like a personal home folder", place, hint, "warning")
         if path[-1] == "raw" and isinstance(path[-2], int):
             hint = "use a typed step if possible, which is easier to review"
             yield Finding(FindingCode.UNTRUSTED_CODE, f"raw shell line `{text}`", place, hint, "warning")
@@ -240,7 +225,7 @@ def files_of(names: Sequence[str]) -> list[Path]:
                 raise UsageError(f"no profile found in {name}", "put profiles at its top level, as NAME.yaml")
             files += profiles
         else:
-            files.append(profile_file(name))
+            files.append(find_profile_or_base(name))
     return files
 
 
@@ -279,7 +264,9 @@ def _golden(profile: Path, *, update: bool) -> list[Finding]:
     for golden_script in golden_scripts(profile, jobs, user_file if os.path.isfile(user_file) else None, folders):
         golden = folder / profile.stem / f"{golden_script.job}.sh"
         if golden_script.script is None:
-            findings += [_with_user_hint(fault, user_file) for fault in errors(list(golden_script.findings))]
+            for fault in errors(list(golden_script.findings)):
+                is_users = fault.code in _NEEDS_VALUES
+                findings.append(replace(fault, hint=f"set it in {user_file}") if is_users else fault)
             continue
         if update:
             golden.parent.mkdir(exist_ok=True)
@@ -290,34 +277,19 @@ def _golden(profile: Path, *, update: bool) -> list[Finding]:
     return findings
 
 
-def _with_user_hint(fault: Finding, user_file: Path) -> Finding:
-    hint = f"for the golden scripts, set it in {user_file}" if fault.code in _NEEDS_VALUES else fault.hint
-    return Finding(fault.code, fault.message, fault.place, hint)
-
-
 def _compare_script(golden: Path, script: str) -> list[Finding]:
+    code = FindingCode.GOLDEN_SCRIPT_DIFFERS
     hint = "if the change is intended, run `hpc-launch sites check --update-golden` and review the difference"
     try:
         expected = golden.read_text("utf-8")
     except OSError:
-        return [Finding(FindingCode.GOLDEN_SCRIPT_DIFFERS, "no golden script for this job", Place(str(golden)), hint)]
+        return [Finding(code, "no golden script for this job", Place(str(golden)), hint)]
     if expected == script:
         return []
-    pairs = zip(expected.splitlines(), script.splitlines(), strict=False)
-    shortest = min(len(expected.splitlines()), len(script.splitlines()))
-    line = next((at for at, (old, new) in enumerate(pairs, 1) if old != new), shortest + 1)
-    changed = [
-        text
-        for text in difflib.unified_diff(expected.splitlines(), script.splitlines(), n=0, lineterm="")
-        if not text.startswith(("---", "+++", "@@"))
-    ]
-    lines = "1 line" if len(changed) == 1 else f"{len(changed)} lines"
-    message = (
-        f"the script differs in {lines}, first `{' '.join(changed[0].split())}`"
-        if changed
-        else "the script has different line endings"
-    )
-    return [Finding(FindingCode.GOLDEN_SCRIPT_DIFFERS, message, Place(str(golden), line, 1), hint)]
+    lines = enumerate(zip_longest(expected.splitlines(), script.splitlines(), fillvalue=""), 1)
+    line, new = next(((at, new) for at, (old, new) in lines if old != new), (1, "other line endings"))
+    message = f"the script differs, first in `{' '.join(new.split())}`"
+    return [Finding(code, message, Place(str(golden), line, 1), hint)]
 
 
 def check_all(names: Sequence[str], *, update_golden: bool) -> tuple[int, list[Finding]]:

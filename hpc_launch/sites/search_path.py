@@ -152,6 +152,18 @@ def find_profile(name: str, asked_at: Place | None, project: Path | None = None)
     raise Refused([Finding(FindingCode.UNKNOWN_SITE, f"site `{name}` not found", asked_at, hint)])
 
 
+def find_profile_or_base(name: str) -> Path:
+    """File of a profile or base. Raises Refused if there is none."""
+    try:
+        return find_profile(name, Place("NAME"))
+    except Refused:
+        places = [] if is_file_name(name) else [folder / BASES / f"{name}{ENDING}" for folder in search_folders()]
+        base = next(filter(os.path.isfile, places), None)
+        if base is None:
+            raise
+        return base
+
+
 def _is_readable(folder: Path) -> bool:
     return os.access(folder, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 

@@ -10,8 +10,7 @@ from hpc_launch.job.hostlist import compress
 from hpc_launch.view.format_values import aligned, clean, clock_time
 
 if TYPE_CHECKING:
-    from hpc_launch.site_tools.diff_profiles import Difference
-    from hpc_launch.site_tools.list_profiles import ProfileSummary
+    from hpc_launch.site_tools.show_profiles import Difference, ProfileSummary
 
 HEADERS = ("NAME", "KIND", "STATUS", "GRADE", "AS OF", "LAYER", "TITLE")
 

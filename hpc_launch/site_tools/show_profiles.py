@@ -1,4 +1,4 @@
-"""Differences between two profiles: by key in their values, and by line in their scripts."""
+"""List the profiles on the search path, show one with the origin of every value, and compare two by key and script."""
 
 from __future__ import annotations
 
@@ -12,15 +12,97 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.user_dirs import config_folder
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.merge import Merged
+from hpc_launch.job.yaml_source import read_document
+from hpc_launch.prepare.explain import ExplainedValue, values
 from hpc_launch.site_tools.check_profile import golden_scripts
-from hpc_launch.site_tools.list_profiles import profile_file, values_with_origin
 from hpc_launch.site_tools.team_sources import at_revision, profiles_in
-from hpc_launch.sites.layers import chain, merge_layers
-from hpc_launch.sites.search_path import Team, search_folders
+from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
+from hpc_launch.sites.read_profile import provenance_of, recorded
+from hpc_launch.sites.search_path import Team, find_profile_or_base, is_file_name, profile_files, search_folders
+
+BROKEN = "broken"
+
+
+class ProfileSummary(Struct, frozen=True):
+    """A row of `sites list`, and an object of its `--json`. `status` is `broken` if the file is unreadable."""
+
+    name: str
+    kind: str
+    title: str
+    grade: str | None
+    as_of: str | None
+    status: str
+    layer: str
+
+
+class ProfileDetails(Struct, frozen=True):
+    """A profile with everything it extends. It is shown even if `findings` contains errors."""
+
+    name: str
+    merged: Merged
+    lines: list[ExplainedValue]
+    findings: list[Finding]
+
+    @property
+    def text(self) -> str:
+        """The profile as one file that extends nothing."""
+        lines = recorded(self.merged).splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith(("recorded:", "# All layers")))
+
+
+def profile_summaries(*, bases: bool) -> list[ProfileSummary]:
+    """The first profile of each name: systems and templates by name, then bases."""
+    summaries: dict[tuple[str, bool], ProfileSummary] = {}
+    for file in profile_files(bases=bases):
+        key = (file.path.stem, file.is_base)
+        if key not in summaries:
+            summaries[key] = _summary(file.path, file.layer)
+    selected = [item for item in summaries.values() if bases or item.kind != "base"]
+    return sorted(selected, key=lambda item: (item.kind == "base", item.name))
+
+
+def _summary(path: Path, layer: str) -> ProfileSummary:
+    document, _ = read_document(path)
+    data = document.data if document is not None else {}
+
+    def text(key: str) -> str | None:
+        value = data.get(key)
+        return value if isinstance(value, str) else None
+
+    kind = text("kind") or "system"
+    status = BROKEN if document is None else text("status") or ("" if kind == "base" else "draft")
+    return ProfileSummary(path.stem, kind, text("title") or "", text("grade"), text("as_of"), status, layer)
+
+
+def profile_details(name: str) -> ProfileDetails:
+    """A profile with all its layers; a template keeps its parameters. Raises Refused if it is unreadable."""
+    path = find_profile_or_base(name)
+    findings: list[Finding] = []
+    layers = chain(path, findings, own=is_file_name(name))
+    if not layers or layers[-1].path != path:
+        raise Refused(findings)
+    merged = merge_layers(layers, None, findings)
+    lines = [line for _, line in values_with_origin(layers, merged)]
+    return ProfileDetails(path.stem, merged, lines, findings)
+
+
+def values_with_origin(layers: list[SiteLayer], merged: Merged) -> list[tuple[KeyPath, ExplainedValue]]:
+    """Each value by its keys, with its file and line, and a note on its source."""
+    sources = provenance_of(layers)
+    lines = []
+    for path, line in values("site", merged):
+        place = line.origin.place
+        fact = sources[place.file].warning(path) if place is not None and place.file in sources else ""
+        lines.append((path, replace(line, origin=replace(line.origin, fact=fact))))
+    return lines
+
 
 _STRUCTURAL_KEYS = frozenset({"extends", "recorded", "kind", "parameters"})
 """Keys that define how a profile is composed."""
@@ -61,7 +143,7 @@ class Side(Struct, frozen=True):
 
 def compare(one: str, other: str) -> list[Difference]:
     """Compare two profiles by name or file. Raises Refused if one is invalid."""
-    old, new = (_side(profile_file(name), search_folders()) for name in (one, other))
+    old, new = (_side(find_profile_or_base(name), search_folders()) for name in (one, other))
     return _non_empty([_difference(f"{one} → {other}", old, new)])
 
 
