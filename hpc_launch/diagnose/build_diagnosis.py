@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,10 +37,10 @@ class DiagnosisInput:
     @cached_property
     def solid(self) -> list[Candidate]:
         """Everything that may be the root cause."""
-        evidence, ahead = self.evidence, dict(self.evidence.clocks)
-        written = [*self._from_logs[0], *torchrun_failures.from_workers(evidence, self.rules)]
+        evidence = self.evidence
         return [
-            *(_by_first_clock(candidate, ahead) for candidate in written),
+            *self._from_logs[0],
+            *torchrun_failures.from_workers(evidence, self.rules),
             *diagnosis.from_scheduler(evidence),
             *diagnosis.from_notes(evidence.notes),
         ]
@@ -50,14 +49,6 @@ class DiagnosisInput:
     def faint(self) -> list[Candidate]:
         """What the program survived, or only warned of."""
         return self._from_logs[1]
-
-
-def _by_first_clock(candidate: Candidate, ahead: Mapping[str, float]) -> Candidate:
-    """The candidate with its time by the clock of the first node, good enough to order the candidates."""
-    offset = ahead.get(candidate.node or "", 0.0)
-    if not offset or candidate.time is None:
-        return candidate
-    return replace(candidate, time=candidate.time - offset, timed=False)
 
 
 _NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"})
@@ -93,8 +84,6 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
         first = FirstFailure(bad[0], first.rank, first.time)
     elif first.time is None:
         first = FirstFailure(first.node, first.rank, _time_of_death(first, evidence))
-    if first.node in dict(evidence.clocks):
-        first = FirstFailure(first.node, first.rank)
     quotes = [*root.quotes, *_last_words(root, evidence)]
     for candidate in sorted(solid, key=lambda one: one.order):
         if len(quotes) >= MOST_QUOTES:
@@ -110,7 +99,7 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
         confidence=root.confidence or _confidence(root, solid),
         first_failure=first,
         evidence=(*quotes[:MOST_QUOTES], *why_bad),
-        also=(*_clocks(evidence), *_also(root, solid, subject.faint)),
+        also=_also(root, solid, subject.faint),
         default_verdict=default,
         bad_nodes=bad,
         proven_nodes=proven,
@@ -257,15 +246,6 @@ def _confidence(root: Candidate, solid: list[Candidate]) -> Confidence:
 
 def _contests(one: Candidate, root: Candidate) -> bool:
     return one.source == root.source and one.band <= CLEAR and one.failure_class not in {root.failure_class, "unknown"}
-
-
-def _clocks(evidence: Evidence) -> list[str]:
-    """A warning for each node whose clock is wrong."""
-    return [
-        f"the clock of {node} is about {abs(ahead) / 60:.0f} min {'ahead of' if ahead > 0 else 'behind'} that of "
-        f"{evidence.nodes[0]}: the times in its logs are not those of the other nodes"
-        for node, ahead in evidence.clocks
-    ]
 
 
 def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tuple[str, ...]:

@@ -44,27 +44,20 @@ def _too_few_nodes(subject: DiagnosisInput) -> Candidate | None:
     return _certain(kind, TOO_FEW, 10, quote)
 
 
-def _never_submitted(subject: DiagnosisInput) -> Candidate | None:
-    void = subject.evidence.void
-    if void is None or not void.startswith("never submitted"):
+def _without_a_job(subject: DiagnosisInput) -> Candidate | None:
+    """The attempt's claim says why it never had a job, or has none any more."""
+    void = subject.evidence.void or ""
+    if void.startswith("cancelled"):
+        return _certain("cancelled_by_user", "", 5, _claim(void))
+    if void.startswith("vanished"):
+        advice = "resubmit the run, unless somebody removed the job on purpose"
+        return _certain("unknown", "job_vanished", 10, _claim(void), advice=advice)
+    if not void.startswith("never submitted"):
         return None
     cause = void.removeprefix("never submitted").lstrip(": ")
     killed = "submit it again: the process that submitted it was killed before Slurm had the job"
     advice = f"submit it again once the scheduler answers: {cause}" if cause else killed
     return _certain("unknown", NEVER_SUBMITTED, 10, _claim(void), advice=advice)
-
-
-def _vanished(subject: DiagnosisInput) -> Candidate | None:
-    void = subject.evidence.void
-    if void is None or not void.startswith("vanished"):
-        return None
-    advice = "resubmit the run, unless somebody removed the job on purpose"
-    return _certain("unknown", "job_vanished", 10, _claim(void), advice=advice)
-
-
-def _cancelled_before_submission(subject: DiagnosisInput) -> Candidate | None:
-    void = subject.evidence.void
-    return _certain("cancelled_by_user", "", 5, _claim(void)) if void and void.startswith("cancelled") else None
 
 
 def _submission_refused(subject: DiagnosisInput) -> Candidate | None:
@@ -125,20 +118,14 @@ def _node_check(subject: DiagnosisInput) -> Candidate | None:
     return Candidate(kind, cause, 10, node=faults[0].node, blames=faults[0].node, certain=True)
 
 
-def _ending_at_time_limit(subject: DiagnosisInput) -> Candidate | None:
-    """Inside the job only squeue's reason tells the time limit from a cancellation."""
+def _ending(subject: DiagnosisInput) -> Candidate | None:
+    """Inside the job only the scheduler can tell the time limit and a preemption from a cancellation."""
     job = subject.evidence.driver.ending
-    if job is None or job.reason != "TimeLimit":
-        return None
-    return _certain("time_limit", "time_limit", 12, Quote(job.source, 0, f"{job.state} {job.reason}"))
-
-
-def _ending_by_preemption(subject: DiagnosisInput) -> Candidate | None:
-    """Inside the job only the scheduler can tell a preemption from a cancellation."""
-    job = subject.evidence.driver.ending
-    if job is None or not subject.evidence.driver.preempted:
-        return None
-    return _certain("preempted", "preempted", 12, Quote("sacct", 0, f"{job.job_id} PREEMPTED"))
+    if job is not None and job.reason == "TimeLimit":
+        return _certain("time_limit", "time_limit", 12, Quote(job.source, 0, f"{job.state} {job.reason}"))
+    if job is not None and subject.evidence.driver.preempted:
+        return _certain("preempted", "preempted", 12, Quote("sacct", 0, f"{job.job_id} PREEMPTED"))
+    return None
 
 
 def _cancelled(subject: DiagnosisInput) -> Candidate | None:
@@ -210,15 +197,12 @@ Rule = Callable[[DiagnosisInput], Candidate | None]
 
 RECORD_RULES: tuple[Rule, ...] = (
     _too_few_nodes,
-    _never_submitted,
-    _vanished,
-    _cancelled_before_submission,
+    _without_a_job,
     _submission_refused,
     _never_starts,
     _forgotten,
     _node_check,
-    _ending_at_time_limit,
-    _ending_by_preemption,
+    _ending,
 )
 """Rules that need no log: a job that is about to be killed has no time to read one."""
 

@@ -232,8 +232,6 @@ class Evidence(Struct, frozen=True):
     """Of an attempt that ended in the node check or by the loss of a node."""
     nodes: tuple[str, ...] = ()
     """The job's nodes by their names in Slurm, in the order of their numbers in the job; empty where not known."""
-    clocks: tuple[tuple[str, float], ...] = ()
-    """(node, seconds): nodes whose clock is so far ahead of the first node's; a negative number means behind."""
     cancelled_by: str | None = None
     """The user who cancelled the attempt with hpc-launch."""
     cancelled_at: float | None = None

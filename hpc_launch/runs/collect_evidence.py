@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from msgspec import convert
-from msgspec.structs import replace
 
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis
-from hpc_launch.diagnose.evidence import HEARTBEAT, AgentNote, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
+from hpc_launch.diagnose.evidence import HEARTBEAT, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
 from hpc_launch.diagnose.rulebook import Rulebook, parse_rules, shipped
 from hpc_launch.diagnose.scan_log import LogScanner, scan
 from hpc_launch.job.hostlist import names_or_text
@@ -32,7 +31,7 @@ from hpc_launch.runs.artifacts import (
 )
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check, watcher_events
+from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check
 from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.verdict_record import keep_diagnosis, kept_diagnosis, read_verdict, stored_diagnosis
@@ -108,9 +107,6 @@ STDIN = "-"
 
 SILENT = "its watcher fell silent while others did not, and srun could start nothing there"
 
-TOLERATED_S = 120.0
-"""A watcher starts after the job's script and ends before it; clocks that differ by less do no harm."""
-
 
 def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> Diagnosis:
     """The diagnosis of an attempt: the one that its verdict is based on, else from all its records and logs.
@@ -135,7 +131,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     files = Reader().read(attempt)
     record = files.final or _from_accounting(files) or word
     nodes = files.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
-    end, cancel, clocks = _end_facts(files), files.cancel, tuple(_clocks_ahead(files, nodes))
+    end, cancel = _end_facts(files), files.cancel
     start = StartupReader().read(files)
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
@@ -144,10 +140,9 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         end=end,
         began=files.start is not None,
         node_exits=tuple(node_exits(attempt, nodes)),
-        notes=tuple(_by_first_clock(note, dict(clocks)) for note in notes(attempt, nodes)),
+        notes=tuple(notes(attempt, nodes)),
         node_faults=tuple(_node_faults(files)),
         nodes=nodes,
-        clocks=clocks,
         cancelled_by=(cancel.by or "hpc-launch") if cancel is not None else None,
         cancelled_at=cancel.time if cancel is not None else None,
         void=files.void,
@@ -173,29 +168,6 @@ def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:
         with suppress(OSError):
             lost = read_text(files.attempt.lost, errors="replace").split()
             yield from (NodeFault(one, HEARTBEAT, SILENT, "agent/lost") for one in files.nodes if one in lost)
-
-
-def _clocks_ahead(files: AttemptFiles, nodes: tuple[str, ...]) -> Iterator[tuple[str, float]]:
-    """The nodes whose clock differs from that of the first node, and by about how many seconds it is ahead.
-
-    A negative number means behind. Nodes whose watcher noted only times within the job are left out.
-    """
-    start, end = files.start, files.own_end
-    # A script that is told to end writes its record first, and the nodes have more time (KillWait, a grace time).
-    ended = end.ended if end is not None and not end.signal else None
-    for number, path in files.attempt.watcher_files():
-        times = [event.t for event in watcher_events(path) if event.t]
-        if not times or not 0 < number < len(nodes):
-            continue
-        if start is not None and start.started is not None and times[0] < start.started - TOLERATED_S:
-            yield nodes[number], times[0] - start.started
-        elif ended is not None and times[-1] > ended + TOLERATED_S:
-            yield nodes[number], times[-1] - ended
-
-
-def _by_first_clock(note: AgentNote, ahead: dict[str, float]) -> AgentNote:
-    offset = ahead.get(note.node or "")
-    return replace(note, time=note.time - offset) if offset and note.time is not None else note
 
 
 def diagnose_files(names: Sequence[str], rules: Rulebook, stdin: BinaryIO) -> Diagnosis:

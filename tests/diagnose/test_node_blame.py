@@ -13,8 +13,6 @@ from hpc_launch.diagnose.evidence import (
     EndFacts,
     Evidence,
     LogScan,
-    NodeExit,
-    SchedulerFacts,
     WorkerFailure,
 )
 from tests.diagnose.logs import BOOK, scanned, why, why_run
@@ -223,25 +221,6 @@ def test_a_rank_that_exits_without_a_message_is_no_crash() -> None:
     found = why_run("FAILED", 3, logs, notes=notes)
     assert (found.failure_class, found.first_failure.rank) == ("user_code_error", 1)
     assert (found.first_failure.node, found.first_failure.time) == ("n2", STAMP + 9)
-
-
-def test_the_clock_of_a_node_that_is_ahead_is_named_and_its_times_are_not() -> None:
-    logs = {
-        "node-0.log": "2025-11-20T12:00:10+00:00 RuntimeError: Connection closed by peer [10.0.0.2]:4100\n",
-        "node-1.log": "2025-11-20T13:00:00+00:00 ValueError: bad sample\n",
-    }
-    evidence = Evidence(
-        logs=tuple(scanned(text, name, source=n, node=f"n{n + 1}") for n, (name, text) in enumerate(logs.items())),
-        scheduler=SchedulerFacts("FAILED", "sacct", exit_code=1),
-        end=EndFacts(exit_code=1),
-        node_exits=(NodeExit("n2", 1),),
-        nodes=("n1", "n2"),
-        clocks=(("n2", 3600.0),),
-        of_a_run=True,
-    )
-    found = diagnose(evidence, BOOK)
-    assert "the clock of n2 is about 60 min ahead of that of n1" in found.also[0]
-    assert (found.failure_class, found.first_failure.node, found.first_failure.time) == ("user_code_error", "n2", None)
 
 
 DOWN = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-22T08:14:10 DUE TO NODE FAILURE ***\n"

@@ -275,25 +275,6 @@ def test_rules_of_the_user_and_the_team(tmp_path: Path, monkeypatch: pytest.Monk
     assert rulebook().rules["tape"].advice == "theirs"
 
 
-def test_a_watcher_whose_times_lie_outside_the_job_has_a_wrong_clock(attempt: AttemptFolder) -> None:
-    end(attempt, 1, started=1000, ended=1500)
-    put(attempt.start, {"job_id": "77", "restart": 0, "started": 1000, "nodes": "n[1-2]"})
-    gone = {"event": "gone", "rank": 1, "exit_code": 3, "signal": 0}
-    for node, ahead in ((0, 0), (1, 3600)):
-        path = attempt.agent / f"node-{node}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        events = [{"t": 1010 + ahead, "event": "start"}, {"t": 1499 + ahead, **gone}]
-        path.write_text("".join(f"{json.dumps(event)}\n" for event in events if node or event["event"] == "start"))
-
-    ((name, ahead_s),) = evidence(attempt).clocks
-    assert (name, round(ahead_s, -2)) == ("n2", 3600)
-    found = diagnose_attempt(attempt, BOOK)
-    assert found.first_failure.time is None
-    assert "the clock of n2 is about 60 min ahead of that of n1" in found.also[0]
-    end(attempt, 143, signal="TERM", started=1000, ended=1500)
-    assert evidence(attempt).clocks == (), "after a signal the nodes may have been given hours"
-
-
 def test_a_line_that_a_good_attempt_also_printed_is_not_evidence(attempt: AttemptFolder) -> None:
     ordinary = "OSError: [Errno 5] Input/output error: '/scratch/u/part-{}'\n"
     end(attempt, 0)
