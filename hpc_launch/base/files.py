@@ -8,40 +8,11 @@ import json
 import os
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 LONGEST = 64 << 20
 """Maximum characters read of a file; records and scripts have thousands."""
-
-
-_synced_together: ContextVar[list[Path] | None] = ContextVar("synced_together", default=None)
-
-
-@contextmanager
-def synced_together() -> Iterator[None]:
-    """Let `write_atomic` leave the fsync of its files to the end of the block, where one syncfs(2) does it for all.
-
-    For many files in one file system that nobody needs before. After a crash inside the block, files may be empty.
-    Raises OSError.
-    """
-    paths: list[Path] = []
-    token = _synced_together.set(paths)
-    try:
-        yield
-    finally:
-        _synced_together.reset(token)
-    if paths:
-        import ctypes
-
-        descriptor = os.open(paths[-1].parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(paths[-1]))
-        finally:
-            os.close(descriptor)
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644, sync: bool = True) -> None:
@@ -57,11 +28,8 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644, sync: b
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
-            together = _synced_together.get()
-            if together is None and sync:
+            if sync:
                 os.fsync(stream.fileno())
-            elif together is not None:
-                together.append(path)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -109,9 +77,6 @@ def create_once(path: Path, text: str) -> bool:
             return False
     finally:
         temporary.unlink(missing_ok=True)
-    together = _synced_together.get()
-    if together is not None:
-        together.append(path)
     return True
 
 

@@ -19,7 +19,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from hpc_launch.base.errors import SchedulerError, SubmitRefused, Unreachable, UsageError
-from hpc_launch.base.files import synced_together, write_atomic
+from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import user
 from hpc_launch.runs.groups.array_tasks import (
@@ -280,7 +280,7 @@ def _own_tasks(sweep: SweepFolder, array: AttemptFolder) -> dict[int, int]:
 
 def _release(sweep: SweepFolder, array: AttemptFolder, reason: str) -> None:
     """Abandon the attempts of an array that no job belongs to, so that another array can take their points."""
-    with suppress(OSError), synced_together():
+    with suppress(OSError):
         for attempt in (attempt_of(sweep, task) for task in tasks_of(array)):
             if is_own(array, attempt):
                 abandon(attempt, refused_text(reason))
