@@ -39,6 +39,8 @@ _SAMPLE = 20
 """How many lines at the end of a block are read, so that the progress is known."""
 _FORMS = 20_000
 """How many forms of lines (digits ignored) are remembered before the memory is cleared."""
+_FORM = 1000
+"""Bytes of the longest form that is remembered."""
 _PIECES = 200
 """How many states of a progress bar that redraws itself in one line are read."""
 
@@ -149,7 +151,7 @@ class LogScanner:
                 words.setdefault(text[text.rfind(b"\n", 0, position) + 1 : end if end >= 0 else None], []).append(word)
         if len(self._passed) + len(fresh) > _FORMS:
             self._passed.clear()
-        self._passed.update(form for form in fresh if form not in words)
+        self._passed.update(form for form in fresh if form not in words and len(form) <= _FORM)
         return words
 
     def _counts(self, words: dict[bytes, list[int]], form: bytes) -> bool:
@@ -210,7 +212,7 @@ class LineReader:
     def _piece(self, raw: bytes, number: int, *, look: bool) -> None:
         """Lines of one form are classified once: a training prints the same few millions of times."""
         self._last, text = raw, plain(raw)
-        form = raw[:1000].translate(None, DIGITS)
+        form = raw[:_FORM].translate(None, DIGITS)
         known = self._forms.get(form)
         if known is None:
             if len(self._forms) >= _FORMS:

@@ -85,6 +85,18 @@ def test_memory_does_not_grow_with_the_log() -> None:
     assert grown < 1_000_000
 
 
+@pytest.mark.slow
+def test_a_line_without_an_end_is_not_kept() -> None:
+    dice, scanner = random.Random(1), LogScanner(BOOK, "big")
+    tracemalloc.start()
+    for _ in range(30):
+        scanner.feed(bytes(dice.choices(b"ghijklmnopqrstuvwxyz", k=1 << 20)))
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert scanner.finish().lines == 1
+    assert grown < 10_000_000
+
+
 TRAINING = b"".join(
     b" iteration %8d/ 900000 | consumed samples: %9d | elapsed time per iteration: 812 | lm loss: 2.%06dE+00 |\n"
     % (n, n * 8, n)
