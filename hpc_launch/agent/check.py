@@ -2,14 +2,13 @@
 
     python3 -I agent.pyz check ATTEMPT_DIR NODE [EXPECTATION...]
 
-Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3` on
-every node. Each check is a process of its own with a time limit, so that a driver or a mount
-that hangs cannot block the others. Each result goes at once to the node's file, which judge.py reads on the first node;
-where the attempt's folder is not shared, it is printed, and srun or ssh passes it on.
+Standard library of Python 3.6 or later, run by the host's `python3` on every node. Each check is a process of its own
+with a time limit, so that a driver or a mount that hangs cannot block the others. Each result goes at once to the file
+of the node, which judge.py reads on the first node. Where the attempt's folder is not shared, it is printed, and srun
+or ssh passes it on.
 
-check_host.py, check_gpus.py and check_intel.py hold the checks; the first describes
-their results.
-check_image.py describes how the software in an image is checked.
+With --inside, it checks the software in the job's image and prints the results. Where the container is an option of
+srun, the script starts it so; elsewhere this program does, by the very command that starts the training in the image.
 """
 
 import argparse
@@ -22,208 +21,203 @@ import subprocess
 import sys
 import time
 from functools import partial
-from typing import Callable, Dict, Iterator, List, Tuple
+from types import GeneratorType
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple
 
-from hpc_launch.agent.check_full import IMPORT, Measuring, place_of
-from hpc_launch.agent.check_gpus import (
-    CLEAR_S,
-    COMPUTE_S,
-    DCGM_S,
-    SMI_S,
-    amd,
-    amd_errors,
-    compute,
-    dcgm,
-    kernel_log,
-    nvidia,
-    nvidia_driver,
-    nvidia_links,
-    nvidia_processes,
-    nvidia_state,
-)
-from hpc_launch.agent.check_host import (
-    CHECK_S,
-    SOFTWARE_S,
-    Result,
-    cpu_speed,
-    enterable,
-    host_name,
-    infiniband,
-    interface,
-    memory,
-    readable,
-    result,
-    shared,
-    shared_memory,
-    software,
-    unknown,
-    writable,
-)
-from hpc_launch.agent.check_image import IMAGE_S, PART, Inside
-from hpc_launch.agent.check_intel import intel, intel_errors, intel_processes, intel_state
-from hpc_launch.agent.check_peers import PEERS_S, PORTS, Peers, code, own_name, pdsh
-from hpc_launch.agent.check_send import TASK_S, Reports
+from hpc_launch.agent import check_full as full
+from hpc_launch.agent import check_gpus as gpus
+from hpc_launch.agent import check_host as host
+from hpc_launch.agent import check_ssh as ssh
+from hpc_launch.agent.check_compare import PORTS
+from hpc_launch.agent.check_host import CHECK_S, IMAGE, INSIDE, PORT, Result, appears, order_file, result, unknown
 
-Check = Callable[[], Result]
-LONGEST = 60000
-"""A pipe holds 64 KiB, so that no check waits for a reader."""
+SLOW_S = 14.5
+"""How long software and PyTorch are waited for where half of the nodes have passed; twice as long in an image."""
+STARTED = "hpc-launch: started"
+"""What the command prints when it is in the image (job.sh.j2)."""
+FILE_S, COPY_S = 4.0, 0.5
+"""How long the node's file may take to appear: the judge may start later than the node, or the folder is a copy."""
+BEAT_S = 1.0
+"""How often a node at least reports: the judge knows then that it is alive."""
+ORDER_S = 600.0
+"""How long the judge may take to ask for the next step: until then, it waits for other nodes."""
 
 
-class Running:
-    """The checks of this node that run."""
+class Check(NamedTuple):
+    """A check: its limit in seconds, and how long it is waited for where half of the nodes have passed it.
 
-    def __init__(self) -> None:
-        self.checks: Dict[int, Tuple[str, int, float, List[bytes]]] = {}
+    It returns a result, or a list of results with names, or yields such lists.
+    """
 
-    def start(self, checks: Dict[str, Tuple[Check, float]]) -> None:
-        """Start checks, each with its limit in seconds."""
-        for name, (check, limit) in checks.items():
-            read, write = os.pipe()
-            child = os.fork()
-            if child == 0:
-                self.work(check, read, write)
-            os.close(write)
-            self.checks[read] = (name, child, time.monotonic() + limit, [])
+    run: Callable[[], Any]
+    limit: float = CHECK_S
+    wait: float = CHECK_S + 0.4
 
-    def work(self, check: Check, read: int, write: int) -> None:
-        """The process of a check. It never returns."""
-        try:
-            os.setpgid(0, 0)
-            os.close(read)
+
+Checks = Dict[str, Check]
+
+
+class Process:
+    """The process of a check, and what it has written of its next line."""
+
+    def __init__(self, name: str, check: Check) -> None:
+        self.name, self.end, self.data, self.said = name, time.monotonic() + check.limit, b"", False
+        self.pipe, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
             try:
-                outcome = check()
-            except subprocess.TimeoutExpired as late:
-                outcome = result(False, "%s gives no answer within %d s" % (late.cmd[0], late.timeout))
-            except Exception as error:
-                outcome = unknown("%s: %s" % (type(error).__name__, error))
-            os.write(write, json.dumps(outcome).encode()[:LONGEST])
-        finally:
-            os._exit(0)
+                os.setpgid(0, 0)
+                with os.fdopen(write, "wb", buffering=0) as output:
+                    for found in lists_of(name, check):
+                        output.write(json.dumps(found).encode() + b"\n")
+            finally:
+                os._exit(0)
+        os.close(write)
 
-    def results(self, beat: float) -> Iterator[List[Result]]:
-        """The results as they come, or none after `beat` seconds; a check that exceeds its time fails."""
-        while self.checks:
-            soonest = min(entry[2] for entry in self.checks.values())
-            ready = select.select(list(self.checks), [], [], min(beat, max(0.0, soonest - time.monotonic())))[0]
-            found = []
-            for pipe in list(self.checks):
-                name, child, end, parts = self.checks[pipe]
-                data = os.read(pipe, 1 << 16) if pipe in ready else b""
-                if data:
-                    parts.append(data)
-                elif pipe in ready or time.monotonic() >= end:
-                    found.append(finished(name, child, b"".join(parts), late=pipe not in ready))
-                    os.close(pipe)
-                    del self.checks[pipe]
-            if found or not ready:
-                yield found
+    def read(self, ready: bool) -> List[Result]:
+        """The results that have come, or what follows from its end, or that it has not answered in time."""
+        data = os.read(self.pipe, 1 << 16) if ready else b""
+        *lines, self.data = (self.data + data).split(b"\n")
+        found = [one for line in lines for one in json.loads(line.decode())]
+        self.said = self.said or bool(found)
+        if not data:
+            if not ready:
+                found.append(dict(result(False, "%s: no answer" % self.name), check=self.name))
+            elif not self.said:
+                found.append(dict(unknown("the check itself ended early"), check=self.name))
+            self.close()
+        return found
+
+    def close(self) -> None:
+        """End it and what it has started. Waits for none: it may never end."""
+        for pid in (-self.pid, self.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        os.waitpid(self.pid, os.WNOHANG)
+        os.close(self.pipe)
+        self.pipe = -1
 
 
-def finished(name: str, child: int, data: bytes, late: bool) -> Result:
-    """The result of a check that has ended, or that did not in time. Waits for no process: it may never end."""
-    for pid in (-child, child):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except OSError:
-            pass
-    os.waitpid(child, os.WNOHANG)
+def lists_of(name: str, check: Check) -> Iterator[List[Result]]:
+    """What a check finds, as it comes."""
     try:
-        found: Result = json.loads(data.decode())
-    except ValueError:
-        found = result(False, "%s: no answer" % name) if late else unknown("the check itself ended early")
-    found["check"] = name
-    return found
+        outcome = check.run()
+        for found in outcome if isinstance(outcome, GeneratorType) else [outcome]:
+            yield found if isinstance(found, list) else [dict(found, check=name)]
+    except subprocess.TimeoutExpired as late:
+        yield [dict(result(False, "%s gives no answer within %d s" % (late.cmd[0], late.timeout)), check=name)]
+    except Exception as error:
+        yield [dict(unknown("%s: %s" % (type(error).__name__, error)), check=name)]
 
 
-Checks = Dict[str, Tuple[Check, float]]
+def results_of(processes: List[Process]) -> Iterator[List[Result]]:
+    """The results of checks as they come, or none after BEAT_S."""
+    while processes:
+        soonest = min(one.end for one in processes) - time.monotonic()
+        ready = select.select([one.pipe for one in processes], [], [], min(BEAT_S, max(0.0, soonest)))[0]
+        late = [one for one in processes if one.pipe in ready or time.monotonic() >= one.end]
+        yield [found for one in late for found in one.read(one.pipe in ready)]
+        processes = [one for one in processes if one.pipe >= 0]
+
+
+def start(checks: Checks) -> List[Process]:
+    """Start checks at the same time."""
+    return [Process(name, check) for name, check in checks.items()]
 
 
 def host_checks(args: argparse.Namespace) -> Checks:
-    """What is checked on every node, with the time limit of each."""
-    checks: Checks = {
-        "memory": (memory, CHECK_S),
-        "shm": (shared_memory, CHECK_S),
-        "infiniband": (infiniband, CHECK_S),
-        "host name": (partial(host_name, args.master, args.first), CHECK_S),
+    """What is checked on every node."""
+    reached = partial(host.reached, args.master, args.port, args.nodes)
+    checks = {
+        "memory": Check(host.memory),
+        "shm": Check(host.shared_memory),
+        "infiniband": Check(host.infiniband),
+        PORT: Check(reached, host.REACH_S, host.REACH_S + 0.5),
     }
-    if not args.alone:  # compared with the other nodes
-        checks["cpu"] = (cpu_speed, CHECK_S)
+    if args.nodes > 1:  # compared with the other nodes
+        checks["cpu"] = Check(host.cpu_speed)
     for name in filter(None, args.interfaces.split(":")):
-        checks["interface " + name] = (partial(interface, name), CHECK_S)
+        checks["interface " + name] = Check(partial(host.interface, name))
     for path in args.path:
-        checks["path " + path] = (partial(readable, path), CHECK_S)
+        checks["path " + path] = Check(partial(host.readable, path))
     for path in sorted({os.path.normpath(os.path.expandvars(path)) for path in args.writable}):
-        checks["writing to " + path] = (partial(writable, path), CHECK_S)
+        checks["writing to " + path] = Check(partial(host.writable, path))
     if args.workdir:
-        checks["working folder"] = (partial(enterable, args.workdir), CHECK_S)
-    if args.peer:  # without Slurm, nobody else keeps the nodes the same
-        checks["own name"] = (partial(own_name, args.gpus), CHECK_S)
-        if args.workdir:
-            runs = os.path.dirname(os.path.dirname(os.path.dirname(args.attempt)))
-            checks["code"] = (partial(code, os.environ.get("HPC_LAUNCH_CODE") or args.workdir, runs), CHECK_S)
-    if args.pdsh:
-        checks["pdsh"] = (partial(pdsh, args.first, args.pdsh.replace("any", "")), CHECK_S + 1)
+        checks["working folder"] = Check(partial(host.enterable, args.workdir))
+    if args.peer and args.workdir:  # without Slurm, nobody else keeps the nodes the same
+        runs = os.path.dirname(os.path.dirname(os.path.dirname(args.attempt)))
+        checks["code"] = Check(partial(ssh.code, os.environ.get("HPC_LAUNCH_CODE") or args.workdir, runs))
     return checks
 
 
 def software_checks(args: argparse.Namespace) -> Checks:
     """What the training's own Python checks, in the image if the job has one."""
-    checks: Checks = {}
-    if args.python and args.inside == args.image:
-        checks["software"] = (partial(software, args.python, args.script), SOFTWARE_S + 1)
+    wait = SLOW_S * (2 if args.image else 1)
+    checks = {}
+    if args.python:
+        checks["software"] = Check(partial(host.software, args.python, args.script), host.SOFTWARE_S + 1, wait)
         if args.gpus:
-            checks["gpu compute"] = (partial(compute, args.python, args.gpus), COMPUTE_S + 1)
+            checks["gpu compute"] = Check(partial(gpus.compute, args.python, args.gpus), gpus.COMPUTE_S + 1, wait)
+        if args.full:
+            imported = args.measuring.imported if args.measuring else partial(unknown, "")
+            checks[full.IMPORT] = Check(imported, gpus.COMPUTE_S + 1, wait)
     return checks
 
 
 def gpu_checks(args: argparse.Namespace) -> Checks:
-    """What is checked on a node with GPUs, with the time limit of each."""
-    checks: Checks = {"kernel log": (kernel_log, CHECK_S + 1)}
-    if args.gpu_vendor == "amd":
-        checks["gpus"] = (partial(amd, args.gpus), CHECK_S)
-        if args.full:
-            errors = partial(amd_errors, args.gpus) if shutil.which("amd-smi") else partial(unknown, "no amd-smi")
-            checks["gpu errors"] = (errors, SMI_S + 1)
-    elif args.gpu_vendor == "intel":
-        checks["gpus"] = (partial(intel, args.gpus, args.gpu_model), SMI_S + 1)
-        checks["gpu state"] = (intel_state, SMI_S + 1)
-        tool = shutil.which("xpu-smi") is not None
-        held = partial(intel_processes, args.gpus) if tool else partial(unknown, "no xpu-smi")
-        checks["gpu processes"] = (held, CLEAR_S + 2 * SMI_S + 1)
-        if args.full:
-            errors = partial(intel_errors, args.gpus) if tool else partial(unknown, "no xpu-smi")
-            checks["gpu errors"] = (errors, SMI_S + 1)
-    elif shutil.which("nvidia-smi"):
-        checks["gpus"] = (partial(nvidia, args.gpus, args.gpu_model), SMI_S + 1)
-        checks["gpu driver"] = (nvidia_driver, SMI_S + 1)
-        checks["gpu state"] = (nvidia_state, 3 * SMI_S + 1)
-        checks["gpu links"] = (partial(nvidia_links, args.gpus), SMI_S + 1)
-        checks["gpu processes"] = (partial(nvidia_processes, args.gpus), CLEAR_S + 2 * SMI_S + 1)
-        if args.full and shutil.which("dcgmi"):
-            checks["gpu diagnosis"] = (partial(dcgm, args.gpus), DCGM_S + 1)
-        elif args.full:
-            checks["gpu diagnosis"] = (partial(unknown, "no dcgmi"), CHECK_S)
-    else:
-        checks["gpus"] = (partial(unknown, "no nvidia-smi"), CHECK_S)
-    if args.gpus_of_others and "gpu processes" in checks:
-        checks["gpu processes"] = (partial(unknown, "other runs may use the GPUs"), CHECK_S)
-    return checks
+    """What is checked on a node with GPUs."""
+    limit = gpus.SMI_S + 1
+    if args.gpu_vendor in gpus.DRIVERS:
+        return {"gpus": Check(partial(gpus.by_files, args.gpus, args.gpu_vendor))}
+    if not shutil.which("nvidia-smi"):
+        return {"gpus": Check(partial(unknown, "no nvidia-smi"))}
+    held = partial(gpus.nvidia_processes, args.gpus)
+    if args.gpus_of_others:
+        held = partial(unknown, "other runs may use the GPUs")
+    return {
+        "gpus": Check(partial(gpus.nvidia, args.gpus, args.gpu_model), limit),
+        "gpu state": Check(gpus.nvidia_state, 4 * limit),
+        "gpu links": Check(partial(gpus.nvidia_links, args.gpus), limit),
+        "gpu processes": Check(held, gpus.CLEAR_S + 2 * limit, gpus.CLEAR_S + SLOW_S),
+    }
 
 
-def folder_checks(files: Dict[str, str]) -> Checks:
-    """Files that the first node wrote have to appear here."""
-    folders = {path: os.path.dirname(path) for path in files}
-    return {"shared folder " + folders[path]: (partial(shared, path, files[path]), CHECK_S) for path in files}
+class Report:
+    """Where this node reports: its file in the attempt's folder, or what it prints."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.node, self.path = args.node, os.path.join(args.attempt, host.FOLDER, args.node + ".jsonl")
+        self.shared = appears(self.path, FILE_S if args.shared else COPY_S)
+        """Whether this node sees the folder of the first one."""
+        self.prints = args.inside or not self.shared
+
+    def send(self, **words: Any) -> None:
+        """Report a line. Only what is in a file that is closed is on the file server."""
+        line = json.dumps(dict(words, node=self.node)) + "\n"
+        if self.prints:
+            print(line, end="", flush=True)
+            return
+        with open(self.path, "a") as file:
+            file.write(line)
 
 
-def measure(measuring: Measuring, reports: Reports) -> None:
-    """Measure what the judge asks for, until it has no more tasks (`preflight: full`)."""
-    while True:
-        task = reports.task(place_of(reports.address, reports.master, reports.port))
-        if not task:
-            break
-        reports.send(results=measuring.do(task, reports.address))
-    measuring.close()
+def into_image(command: str) -> Iterator[List[Result]]:
+    """Start the part inside the image, and pass its results on."""
+    words = ["bash", command, "-I", os.path.abspath(sys.argv[0]), *sys.argv[1:], "--inside"]
+    said, started = "no message", False
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        for line in process.stdout or ():
+            text = line.decode("utf-8", "replace").strip()
+            started = started or text == STARTED
+            if started and text.startswith("{"):
+                yield json.loads(text)["results"]
+            elif text:
+                said = text
+                print(text, flush=True)
+    if not started:
+        yield [dict(result(False, "the image does not start: %s" % said), check=IMAGE)]
 
 
 def main(words: List[str]) -> None:
@@ -232,77 +226,79 @@ def main(words: List[str]) -> None:
     parser.add_argument("attempt")
     parser.add_argument("node")
     parser.add_argument("--master", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--first", action="store_true")
-    parser.add_argument("--alone", action="store_true", help="the job has one node")
-    parser.add_argument("--gpus", type=int, default=0)
-    parser.add_argument("--gpus-of-others", action="store_true", help="other runs may use the GPUs")
-    parser.add_argument("--peer", action="append", default=[], help="a node's name and address")
-    parser.add_argument("--pdsh", default="", help="what pdsh uses: `ssh`, or `any` for its own choice")
     parser.add_argument("--gpu-vendor", default="nvidia")
-    parser.add_argument("--gpu-model", default="")
-    parser.add_argument("--interfaces", default="")
-    parser.add_argument("--workdir", default="")
-    parser.add_argument("--path", action="append", default=[])
-    parser.add_argument("--writable", action="append", default=[])
-    parser.add_argument("--python", default="")
-    parser.add_argument("--script", default="")
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--tasks", type=int, default=1)
-    parser.add_argument("--fabric", default="")
-    parser.add_argument("--image", action="store_true", help="the training's Python is in an image")
+    for name in ("gpu-model", "interfaces", "workdir", "python", "script", "fabric"):
+        parser.add_argument("--" + name, default="")
+    for name in ("port", "nodes", "gpus", "tasks"):
+        parser.add_argument("--" + name, type=int, default=1 if name == "nodes" else 0)
+    for name in ("peer", "path", "writable"):
+        parser.add_argument("--" + name, action="append", default=[])
+    for name in ("full", "shared", "gpus-of-others", "image", "inside"):
+        parser.add_argument("--" + name, action="store_true")
     parser.add_argument("--within", default="", help="a script that starts Python in the image")
-    parser.add_argument("--inside", action="store_true", help="this is the image")
     args = parser.parse_known_args(words)[0]  # some expectations are the judge's
     args.python, args.script = os.path.expandvars(args.python), os.path.expandvars(args.script)
+    args.measuring = None
+    if args.full and args.python and args.inside == args.image:
+        args.measuring = full.Measuring(args.python, args.gpus, args.tasks, args.fabric)
     (inside if args.inside else outside)(args)
+    if args.measuring:
+        args.measuring.close()
 
 
 def outside(args: argparse.Namespace) -> None:
     """Check this node and report; start the part inside the image, if any."""
-    began = time.monotonic()
-    reports, running = Reports(args.attempt, args.node, args.master, args.port), Running()
-    image = Inside(args.within, args.python, args.attempt) if args.within else None
-    checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}), **software_checks(args))
-    peers = Peers(args.node, args.peer, args.port) if args.peer else None
+    checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}))
+    peers = ssh.Peers(args.node, args.peer, args.port) if args.peer else None
     if peers is not None:
-        checks[PORTS] = (peers.reached, PEERS_S + 1)
-    if image is not None:
-        checks[PART] = (image.started, IMAGE_S + 1)
-    running.start(checks)
-    port = reports.connect()
-    folders = folder_checks(reports.files)
-    running.start(folders)
-    started = dict(result(True, sys.executable), check="start")
-    rest(args, reports, running, [*checks, *folders], [started, *port])
-    reports.send(done=True, seconds=round(time.monotonic() - began, 2))
-    problem = image.ended(TASK_S if args.full else COMPUTE_S + IMAGE_S) if image is not None else None
-    if problem is not None:
-        reports.send(part=PART, done=True, results=[dict(problem, check="software")])
+        checks[PORTS] = Check(peers.reached, ssh.PEERS_S + 1, ssh.PEERS_S + 1.5)
+    others = software_checks(args)
+    if args.within:
+        checks[IMAGE] = Check(partial(into_image, args.within), full.STEPS * ORDER_S, 2 * SLOW_S)
+    elif args.image:  # the script has started the part inside
+        others[IMAGE] = Check(partial(unknown, ""), wait=2 * SLOW_S)
+    else:
+        checks.update(others)
+    processes = start(checks)
+    report, run = Report(args), os.path.dirname(os.path.dirname(args.attempt))
+    results = [dict(result(True, sys.executable), check="start")]
+    if args.shared:
+        text = run if report.shared else "%s is not the folder of the first node" % run
+        results.append(dict(result(report.shared, text), check="shared folder " + run))
+    if args.full and not (args.python and report.shared):
+        text = "the run folder is not shared" if args.python else "no PyTorch outside the image"
+        results.append(dict(unknown(text), check=full.IMPORT))
+    # The names first: the judge knows what a node that freezes still owes.
+    report.send(begun={name: check.wait for name, check in {**checks, **others}.items()}, results=results)
+    for found in results_of(processes):
+        report.send(results=found)
+    if args.within:
+        report.send(part=INSIDE, done=True)
+    measure(args, report)
     if peers is not None:
         peers.end()
 
 
 def inside(args: argparse.Namespace) -> None:
-    """Check the software in the image and report."""
-    reports, running = Reports(args.attempt, args.node, args.master, args.port, PART), Running()
-    checks = software_checks(args)
-    running.start(checks)
-    reports.connect()
-    rest(args, reports, running, [*checks], [] if args.within else [dict(result(True, sys.executable), check=PART)])
-    reports.send(done=True)
+    """Check the software in the image and print the results."""
+    processes, report = start(software_checks(args)), Report(args)
+    report.send(results=[dict(result(True, "the image starts"), check=IMAGE)])
+    for found in results_of(processes):
+        report.send(results=found)
+    measure(args, report)
 
 
-def rest(args: argparse.Namespace, reports: Reports, running: Running, begun: List[str], results: List[Result]) -> None:
-    """Send the results as they come, then measure what the judge asks for."""
-    measuring = None
-    if args.full and reports.file is not None and args.inside == args.image:
-        measuring = Measuring(args.python, args.gpus, args.tasks, args.fabric)
-        running.start({IMPORT: (measuring.imported, COMPUTE_S + 1)})
-        begun = [*begun, IMPORT]
-    # The names first: the judge knows what a node that freezes still owes.
-    reports.send(begun=begun, results=results, clock_ahead_s=None if args.inside else reports.ahead)
-    for found in running.results(reports.beat_s):
-        reports.send(results=found) if found else reports.beat()
-    if measuring is not None:
-        measure(measuring, reports)
+def measure(args: argparse.Namespace, report: Report) -> None:
+    """Measure what the judge asks for, until it has no more steps (`preflight: full`)."""
+    for number in range(full.STEPS + 1 if args.measuring and report.shared else 0):
+        path = order_file(args.attempt, number)
+        if not appears(path, ORDER_S):
+            return
+        with open(path) as file:
+            order = json.load(file)
+        if not order["groups"]:
+            return
+        if any(args.node in names for names in order["groups"]):
+            step = Check(partial(args.measuring.do, order, args.node), order["limit"] + full.SPARE_S)
+            for found in results_of(start({order["task"]: step})):
+                report.send(results=found)

@@ -4,100 +4,11 @@ A node is bad if a check fails on it and passes on at least as many others: what
 of a node. Standard library of Python 3.6 or later, for judge.py.
 """
 
-import json
 import statistics
 from collections import Counter
 from typing import Any, Dict, List, Tuple
 
-from hpc_launch.agent.check_host import MISSING
-
-MOST_NAMES = 3
-
-
-def other_code(found: Dict[str, Dict[str, Dict[str, Any]]]) -> Tuple[Dict[str, str], Dict[str, str]]:
-    """What differs, by node: in files, which is a fault; and where that is not certain.
-
-    Of folders, only their digests are known, and of two nodes, not which one is right.
-    """
-    values = {node: results.get("code", {}).get("value") for node, results in found.items()}
-    nodes = {
-        node: value["code"]
-        for node, value in values.items()
-        if isinstance(value, dict) and isinstance(value.get("code"), dict)
-    }
-    wrong: Dict[str, List[str]] = {}
-    unsure: Dict[str, List[str]] = {}
-    for name in sorted({name for digests in nodes.values() for name in digests}):
-        known = Counter(str(digests[name]) for digests in nodes.values() if name in digests)
-        usual, count = known.most_common(1)[0]
-        if 2 * count > len(nodes):
-            kind = unsure if name.endswith("/") else wrong
-            for node, digests in nodes.items():
-                if str(digests.get(name)) != usual:
-                    kind.setdefault(node, []).append(name)
-        elif len(nodes) == 2 and len(known) == 2:
-            unsure.setdefault(list(nodes)[1], []).append(name)
-    return {node: text_of(names) for node, names in wrong.items()}, {
-        node: text_of(names) for node, names in unsure.items() if node not in wrong
-    }
-
-
-def text_of(names: List[str]) -> str:
-    """Which files differ."""
-    more = " and %d others" % (len(names) - MOST_NAMES) if len(names) > MOST_NAMES else ""
-    return "the code differs from that of the other nodes: %s%s" % (", ".join(names[:MOST_NAMES]), more)
-
-
-CHECK = "ports between nodes"
-MOST_SHOWN = 3
-
-
-def compare_peers(found: Dict[str, Dict[str, Dict[str, Any]]]) -> None:
-    """Blame a node that most of the others cannot reach, and else the one that cannot reach it.
-
-    A node counts as reached if it did not listen: the port was in use, or its check did not start.
-    """
-    if not all(CHECK in results or "answer" in results for results in found.values()):
-        return  # what is missing may change whom to blame
-    values = {node: results[CHECK]["value"] for node, results in found.items() if is_whole(results.get(CHECK, {}))}
-    failed: Dict[str, Dict[str, str]] = {}
-    """By the node that does not answer, what each of the others says."""
-    for node, value in values.items():
-        for other, text in value["failed"].items():
-            if other in values and values[other]["listens"]:
-                failed.setdefault(other, {})[node] = str(text)
-    texts: Dict[str, List[str]] = {}
-    for other, said in failed.items():
-        port, count = values[other]["port"], values[other]["count"]
-        if len(said) > 1 and 2 * len(said) > count:
-            names = some(sorted(said))
-            texts[other] = ["%s cannot connect to it at port %d: %s" % (names, port, next(iter(said.values())))]
-            continue
-        for node, text in said.items():
-            back = "" if other in failed.get(node, {}) else "; %s can connect to %s" % (other, node)
-            texts.setdefault(node, []).append("cannot connect to %s port %d: %s%s" % (other, port, text, back))
-    for node, said_of in texts.items():
-        found[node][CHECK] = {"ok": False, "text": "; ".join(said_of[:MOST_SHOWN]), "value": None}
-
-
-def is_whole(one: Dict[str, Any]) -> bool:
-    """Whether the result of a node is one of this check, and complete."""
-    value = one.get("value")
-    return (
-        one.get("ok") is True
-        and isinstance(value, dict)
-        and isinstance(value.get("failed"), dict)
-        and isinstance(value.get("port"), int)
-        and isinstance(value.get("count"), int)
-        and "listens" in value
-    )
-
-
-def some(names: List[str]) -> str:
-    """`n1, n3 and 4 others`."""
-    more = len(names) - MOST_SHOWN
-    return ", ".join(names[:MOST_SHOWN]) + (" and %d others" % more if more > 0 else "")
-
+from hpc_launch.agent.check_host import MISSING, result
 
 SLOW = 0.4
 """A CPU that is slower than this share of the median is slow."""
@@ -105,39 +16,40 @@ SMALL = 0.75
 CLOCK_S = 10.0
 SLOW_LINK_S, SLOW_LINK = 1.0, 10.0
 """A transfer that takes longer than this, and so many times as long as on the other nodes, is slow."""
-LARGE = 1e15
 NOTE = "note"
 """The value of a check that neither passed nor failed, but whose text is reported."""
 TEXT = 300
+MOST_SHOWN = 3
 MEASURED = ("gpu matrix product", "gpu memory bandwidth", "gpu host bandwidth", "gpu all-reduce")
-OWN_HARDWARE = ("gpus", "gpu state", "gpu processes", "gpu compute", "kernel log", *MEASURED)
+OWN_HARDWARE = ("gpus", "gpu state", "gpu processes", "gpu compute", *MEASURED)
 """Checks whose failure is a fault of the node even in a job that has no other to compare it with."""
+PORTS = "ports between nodes"
 
 Results = Dict[str, Dict[str, Dict[str, Any]]]
 """node → check → result"""
 Finding = Dict[str, Any]
 
 
-def values(found: Results, check: str, key: str = "") -> Dict[str, float]:
-    """The values of a check by node, where it has one."""
-    by_node = {}
-    for node, results in found.items():
-        value = results.get(check, {}).get("value")
-        value = value.get(key) if key and isinstance(value, dict) else value
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGE < value < LARGE:  # not NaN
-            by_node[node] = float(value)
-    return by_node
+def values(found: Results, check: str, kind: Any = (int, float)) -> Dict[str, Any]:
+    """The values of a check by node, where it has one of this kind."""
+    by_node = {node: results.get(check, {}).get("value") for node, results in found.items()}
+    return {node: value for node, value in by_node.items() if isinstance(value, kind)}
 
 
 def fail(found: Results, node: str, check: str, text: str) -> None:
     """Let a check fail that has passed on its own."""
     if found[node][check].get("ok"):
-        found[node][check] = {"ok": False, "text": text, "value": None}
+        found[node][check] = result(False, text)
+
+
+def note(found: Results, node: str, check: str, text: str) -> None:
+    """Report what may be no fault, without blaming the node."""
+    found[node][check] = result(None, text, NOTE)
 
 
 def compare(found: Results, memory_mib: int) -> None:
     """Compare the nodes with each other: a node can pass every absolute limit and still hold up the others."""
-    total = values(found, "memory", "total_mib")
+    total = values(found, "memory")
     usual = statistics.median_high(list(total.values())) if total else 0
     for node, mib in total.items():
         if mib < SMALL * usual or (memory_mib and mib < SMALL * memory_mib):
@@ -156,28 +68,27 @@ def compare(found: Results, memory_mib: int) -> None:
                 words = (abs(ahead - usual), "ahead of" if ahead > usual else "behind")
                 fail(found, node, "clock", "the clock is %.0f s %s those of the other nodes" % words)
     slow_links(found)
-    same_software(found)
-    same_code(found)
-    same_gpus(found)
     compare_peers(found)
     own_disks(found)
+    for check in ("software", "gpus", "code"):
+        certain = (
+            check != "gpus" and len(values(found, check, dict)) > 2
+        )  # another GPU works; of two nodes, who is right?
+        for node, odd in odd_ones(found, check).items():
+            text = "%s is %s here and %s on the other nodes" % odd[0]
+            if check == "code":
+                text = "the code differs from that of the other nodes: %s" % some([name for name, _, _ in odd])
+            if found[node][check].get("ok"):
+                (fail if certain else note)(found, node, check, text)
 
 
-def note(found: Results, node: str, check: str, text: str) -> None:
-    """Report what may be no fault, without blaming the node."""
-    found[node][check] = {"ok": None, "text": text, "value": NOTE}
-
-
-def own_disks(found: Results) -> None:
-    """Blame no node for lacking a path that is on the own disks of the nodes that have it, such as a folder in /tmp."""
-    for check in sorted({check for results in found.values() for check in results if check.startswith("path ")}):
-        outcomes = {node: results[check] for node, results in found.items() if check in results}
-        places = [one.get("value") for one in outcomes.values() if one.get("ok") is True]
-        missing = [node for node, one in outcomes.items() if one.get("ok") is False and one.get("value") == MISSING]
-        if places and all(place == "local" for place in places):
-            for node in missing:
-                text = "%s; the nodes that have it have it on their own disks" % outcomes[node].get("text")
-                note(found, node, check, text)
+def below(found: Results, check: str, share: float, text: str) -> None:
+    """Fail a check on nodes whose value is below a share of the median."""
+    by_node = values(found, check)
+    usual = statistics.median_high(list(by_node.values())) if len(by_node) > 1 else 0.0
+    for node, value in by_node.items():
+        if usual > 0 and value < share * usual * 0.999:
+            fail(found, node, check, text % (100 * value / usual))
 
 
 def slow_links(found: Results) -> None:
@@ -190,66 +101,63 @@ def slow_links(found: Results) -> None:
             fail(found, node, "network", text)
 
 
-def below(found: Results, check: str, share: float, text: str) -> None:
-    """Fail a check on nodes whose value is below a share of the median."""
-    by_node = values(found, check)
-    usual = statistics.median_high(list(by_node.values())) if len(by_node) > 1 else 0.0
-    for node, value in by_node.items():
-        if usual > 0 and value < share * usual * 0.999:
-            fail(found, node, check, text % (100 * value / usual))
+def odd_ones(found: Results, check: str) -> Dict[str, List[Tuple[str, Any, Any]]]:
+    """By node, what of its value differs from that of most nodes: the name, its own part and the usual one."""
+    odd: Dict[str, List[Tuple[str, Any, Any]]] = {}
+    by_node = values(found, check, dict)
+    for name in sorted({name for value in by_node.values() for name in value}):
+        known = Counter(value[name] for value in by_node.values() if name in value)
+        usual, count = known.most_common(1)[0]
+        if 2 * count <= len(by_node) and not len(by_node) == len(known) == 2:
+            continue
+        for node, value in by_node.items():
+            if value.get(name) != usual:
+                odd.setdefault(node, []).append((name, value.get(name, "none"), usual))
+    return odd
 
 
-def same_software(found: Results) -> None:
-    """Nodes whose Python or PyTorch differs from that of most nodes."""
-    names = {node: results.get("software", {}).get("value") for node, results in found.items()}
-    versions = {node: json.dumps(value, sort_keys=True) for node, value in names.items() if isinstance(value, dict)}
-    if not versions:
-        return
-    usual, count = Counter(versions.values()).most_common(1)[0]
-    for node, text in versions.items():
-        if text != usual and 2 * count > len(versions):
-            mine, theirs = json.loads(text), json.loads(usual)
-            name = min(key for key in set(mine) | set(theirs) if mine.get(key) != theirs.get(key))
-            words = (name, mine.get(name, "none"), theirs.get(name, "none"))
-            fail(found, node, "software", "%s is %s here and %s on the other nodes" % words)
+def own_disks(found: Results) -> None:
+    """Blame no node for lacking a path that is on the own disks of the nodes that have it, such as a folder in /tmp."""
+    for check in sorted({check for results in found.values() for check in results if check.startswith("path ")}):
+        places = values(found, check, str)
+        if {place for place in places.values() if place != MISSING} == {"local"}:
+            for node in (node for node, place in places.items() if place == MISSING):
+                text = "%s; the nodes that have it have it on their own disks" % found[node][check].get("text")
+                note(found, node, check, text)
 
 
-def odd_ones(found: Results, check: str, key: str) -> Dict[str, Tuple[Any, Any]]:
-    """Nodes whose value differs from that of most nodes: their value, and the usual one."""
-    by_node = {node: results.get(check, {}).get("value") for node, results in found.items()}
-    texts = {
-        node: json.dumps(value[key], sort_keys=True)
-        for node, value in by_node.items()
-        if isinstance(value, dict) and key in value
-    }
-    if not texts:
-        return {}
-    usual, count = Counter(texts.values()).most_common(1)[0]
-    if 2 * count <= len(texts):
-        return {}
-    return {node: (json.loads(text), json.loads(usual)) for node, text in texts.items() if text != usual}
+def compare_peers(found: Results) -> None:
+    """Blame a node that most of the others cannot reach, and else the one that cannot reach it.
+
+    A node counts as reached if it did not listen: the port was in use, or its check did not start.
+    """
+    if not all(PORTS in results or "answer" in results for results in found.values()):
+        return  # what is missing may change whom to blame
+    peers = values(found, PORTS, dict)
+    failed: Dict[str, Dict[str, str]] = {}
+    """By the node that does not answer, what each of the others says."""
+    for node, value in peers.items():
+        for other, text in value["failed"].items():
+            if other in peers and peers[other]["listens"]:
+                failed.setdefault(other, {})[node] = text
+    texts: Dict[str, List[str]] = {}
+    for other, said in failed.items():
+        port, count = peers[other]["port"], peers[other]["count"]
+        if len(said) > 1 and 2 * len(said) > count:
+            words = (some(sorted(said)), port, next(iter(said.values())))
+            texts[other] = ["%s cannot connect to it at port %d: %s" % words]
+            continue
+        for node, text in said.items():
+            back = "" if other in failed.get(node, {}) else "; %s can connect to %s" % (other, node)
+            texts.setdefault(node, []).append("cannot connect to %s port %d: %s%s" % (other, port, text, back))
+    for node, said_of in texts.items():
+        fail(found, node, PORTS, "; ".join(said_of[:MOST_SHOWN]))
 
 
-def same_code(found: Results) -> None:
-    """Fail nodes whose code differs from that of most nodes."""
-    wrong, unsure = other_code(found)
-    for node, text in wrong.items():
-        fail(found, node, "code", text)
-    for node, text in unsure.items():
-        note(found, node, "code", text)
-
-
-def same_gpus(found: Results) -> None:
-    """Report another model or driver: the training runs, though perhaps slower."""
-    for check, key, what in (("gpus", "models", "the GPUs are"), ("gpu driver", "driver", "the GPU driver is")):
-        for node, (mine, theirs) in odd_ones(found, check, key).items():
-            if found[node][check].get("ok"):
-                note(found, node, check, "%s %s, and %s on the other nodes" % (what, plain(mine), plain(theirs)))
-
-
-def plain(value: Any) -> str:
-    """A value, or the values of a list."""
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+def some(names: List[str]) -> str:
+    """`n1, n3, n4 and 4 others`."""
+    more = len(names) - MOST_SHOWN
+    return ", ".join(names[:MOST_SHOWN]) + (" and %d others" % more if more > 0 else "")
 
 
 def judged(found: Results, early: bool = False) -> Tuple[List[Finding], List[Finding], Dict[str, str]]:

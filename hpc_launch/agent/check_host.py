@@ -22,6 +22,12 @@ SHM = "/dev/shm"  # noqa: S108 - tested for room
 SHM_MIB = 64
 LITTLE_CPU, BUSY = 0.4, 0.6
 """Shares of a CPU that a process gets: under a quota, and where its speed cannot be compared."""
+FOLDER = os.path.join("agent", "check")
+"""Where the nodes report, in the attempt's folder."""
+IMAGE = "image"
+"""The check that the image starts."""
+INSIDE = "check-image"
+"""What marks the end of the part inside the image."""
 Result = Dict[str, Any]
 
 
@@ -53,13 +59,11 @@ def answer(words: List[str], limit: float) -> Tuple[int, str]:
 
 
 def memory() -> Result:
-    """Memory of the node: compared with that of the others."""
+    """Memory of the node in MiB: compared with that of the others."""
     total = re.search(r"MemTotal:\s+(\d+) kB", text_of("/proc/meminfo"))
-    free = re.search(r"MemAvailable:\s+(\d+) kB", text_of("/proc/meminfo"))
-    if not total or not free:
+    if not total:
         return unknown("no /proc/meminfo")
-    value = {"total_mib": int(total.group(1)) // 1024, "free_mib": int(free.group(1)) // 1024}
-    return result(True, "%d MiB free of %d" % (value["free_mib"], value["total_mib"]), value)
+    return result(True, "%s kB" % total.group(1), int(total.group(1)) // 1024)
 
 
 def shared_memory() -> Result:
@@ -143,19 +147,23 @@ def remove(path: str) -> None:
         pass
 
 
-def shared(path: str, token: str) -> Result:
-    """Whether a file that the first node wrote appears here."""
-    end = time.monotonic() + CHECK_S - 1
-    while True:
+def order_file(attempt: str, step: int) -> str:
+    """Where the judge asks the nodes to measure something (`preflight: full`)."""
+    return os.path.join(attempt, FOLDER, "step-%d.json" % step)
+
+
+def appears(path: str, seconds: float) -> bool:
+    """Whether a file that another node has written appears within this time."""
+    end = time.monotonic() + seconds
+    while not os.path.exists(path):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.25)
         try:
             os.scandir(os.path.dirname(path)).close()  # makes the client of a file server look again
         except OSError:
             pass
-        if text_of(path) == token:
-            return result(True, os.path.dirname(path))
-        if time.monotonic() > end:
-            return result(False, "%s is not the folder of the first node" % os.path.dirname(path))
-        time.sleep(0.2)
+    return True
 
 
 def interface(name: str) -> Result:
@@ -180,32 +188,53 @@ def infiniband() -> Result:
     return result(True, "%d active ports, %g Gb/s" % (len(active), sum(rates)), sum(rates))
 
 
-def is_own(address: str) -> bool:
-    """Whether an address is this node's, as that of a bridge which every node has is."""
-    if address.startswith("127.") or address == "::1":
-        return True
-    return can_bind(address) and not can_bind("2001:db8::1" if ":" in address else "192.0.2.1")  # nobody's (RFC 5737)
+CONNECT_S = 4.0
+REACH_S = 2 * CONNECT_S + 0.5
+SENT, SENT_BY_ALL = 1 << 18, 1 << 28
+"""Bytes that each node sends to measure its link, and the most that the first node receives in total."""
+PORT, NETWORK, CLOCK = "rendezvous port", "network", "clock"
+ANSWER = b"hpc-launch "
+"""What the judge answers to a node that has connected, followed by its time."""
 
 
-def can_bind(address: str) -> bool:
-    """Whether a program here can listen at an address: where ip_nonlocal_bind is set, at any."""
+def reached(master: str, port: int, nodes: int) -> List[Result]:
+    """Connect to the first node at the port of the rendezvous and send it data: the port, the network, the clock.
+
+    The value of the first is where the others reach this node. Nothing that arrives is believed, except for the time.
+    """
+    place, size = "%s port %d" % (master, port), min(SENT, SENT_BY_ALL // nodes)
+    end = time.monotonic() + CONNECT_S
+    while True:
+        try:
+            with socket.create_connection((master, port), timeout=CONNECT_S) as peer:
+                began, sent = time.monotonic(), time.time()
+                peer.sendall(b"\0" * size)
+                peer.shutdown(socket.SHUT_WR)
+                line = peer.makefile("rb").readline(100)
+                seconds, own = time.monotonic() - began, str(peer.getsockname()[0])
+            if not line.startswith(ANSWER):
+                raise OSError("what answers is not the node check")
+            ahead = (sent + time.time()) / 2 - float(line[len(ANSWER) :])
+        except (OSError, ValueError) as error:
+            if isinstance(error, (ConnectionRefusedError, ConnectionResetError)) and time.monotonic() < end:
+                time.sleep(0.2)  # the judge may not listen yet
+                continue
+            failed = result(False, "cannot reach %s%s: %s" % (place, addresses_of(master), error))
+            return [dict(failed, check=PORT), dict(unknown("no connection"), check=NETWORK)]
+        link = "%d KiB to %s in %.3f s" % (size // 1024, place, seconds)
+        return [
+            dict(result(True, place, master if own.startswith(("127.", "::1", "fe80:")) else own), check=PORT),
+            dict(result(True, link, seconds), check=NETWORK),
+            dict(result(True, "", ahead), check=CLOCK),
+        ]
+
+
+def addresses_of(name: str) -> str:
+    """` (127.0.0.1)`: a node's name may lead to a wrong one, such as the node itself; '' if it has none."""
     try:
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
-            listener.bind((address, 0))
+        return " (%s)" % ", ".join(sorted({str(entry[4][0]) for entry in socket.getaddrinfo(name, None)}))
     except OSError:
-        return False
-    return True
-
-
-def host_name(master: str, first: bool) -> Result:
-    """Whether the first node's name leads to the first node."""
-    try:
-        found = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(master, None)})
-    except OSError as error:
-        return result(False, "%s has no address: %s" % (master, error))
-    if not first and any(is_own(address) for address in found):
-        return result(False, "%s resolves to this node itself (%s)" % (master, ", ".join(found)))
-    return result(True, "%s is %s" % (master, ", ".join(found)))
+        return ""
 
 
 SOFTWARE = (

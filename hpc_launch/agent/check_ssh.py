@@ -1,19 +1,27 @@
-"""Starts the node check on each host by ssh, in the place of srun.
+"""The node check on hosts that are reached by ssh: it starts there, and checks what Slurm's nodes have in common.
 
-    check_ssh.py ATTEMPT_FOLDER LOG HOST...
+    python3 -I agent.pyz check_ssh ATTEMPT_FOLDER LOG HOST...
 
-Runs ATTEMPT_FOLDER/check.sh on the hosts at the same time, and appends the reports that they print to LOG. A host that
-cannot be reached, or cannot start the check, gets a report that says why. On SIGTERM, the hosts end their checks.
+Runs ATTEMPT_FOLDER/check.sh on the hosts at the same time, in the place of srun, and appends the reports that they
+print to LOG. A host that cannot be reached, or cannot start the check, gets a report that says why. On SIGTERM, the
+hosts end their checks.
 
-Self-contained: standard library of Python 3.6 or later.
+For check.py: ports between the nodes, the same code. Standard library of Python 3.6 or later.
 """
 
+import hashlib
 import json
 import os
-from typing import List, Optional, Set
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Dict, Iterator, List, Optional, Set
 
 from hpc_launch.agent import program
+from hpc_launch.agent.check_host import Result, result, unknown
 from hpc_launch.agent.fan_out import SSH, Connection, FanOut, last_line, shown, where_shared
+from hpc_launch.agent.folders import LOCAL, file_system
 
 NO_PROGRAM = 127
 
@@ -63,6 +71,144 @@ def node_of(line: bytes) -> Optional[str]:
         return str(json.loads(line.decode())["node"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+FIRST, COUNT = 32768, 28232
+"""The ports that the kernel chooses from (ip_local_port_range in ip(7))."""
+NEIGHBOURS = 16
+"""How many nodes before and after its own in the list a node connects to."""
+REACH_S = 10.0
+"""How long the others may take to listen: as long as they may take to start (START_S of judge.py)."""
+TRY_S, TRIES = 3.0, 2
+LISTEN_S = 20.0
+PEERS_S = REACH_S + TRY_S * TRIES
+"""The limit of the whole check."""
+
+
+class Peers:
+    """The other nodes, with the address of each, and the port at which this node listens."""
+
+    def __init__(self, node: str, listed: List[str], port: int) -> None:
+        pairs = [one.split("=", 1) for one in listed]
+        names = [name for name, _ in pairs]
+        at = names.index(node)
+        around = [(at + step) % len(names) for step in range(-NEIGHBOURS, NEIGHBOURS + 1)]
+        self.node, self.port = node, FIRST + port * 7919 % COUNT
+        self.others: Dict[str, str] = {names[one]: pairs[one][1] for one in around if one != at}
+        self.until = time.monotonic() + LISTEN_S
+        self.child = 0
+        server = listener(pairs[at][1], self.port)
+        if server is None:
+            return
+        self.child = os.fork()
+        if self.child == 0:
+            try:
+                wait_for(set(self.others), server, self.until)
+            finally:
+                os._exit(0)
+        server.close()
+
+    def reached(self) -> Result:
+        """Connect to each of the others. The value says to whom that failed, and whether this node listened."""
+        with ThreadPoolExecutor(max_workers=2 * NEIGHBOURS) as pool:
+            said = pool.map(partial(connect, self.node, self.port), self.others.values())
+            failed = {name: text for name, text in zip(self.others, said) if text}
+        value = {"failed": failed, "listens": bool(self.child), "port": self.port, "count": len(self.others)}
+        return result(True, "%d nodes at port %d" % (len(self.others) - len(failed), self.port), value)
+
+    def end(self) -> None:
+        """Wait until the others have come."""
+        while self.child and time.monotonic() < self.until and os.waitpid(self.child, os.WNOHANG) == (0, 0):
+            time.sleep(0.05)
+
+
+def listener(address: str, port: int) -> Optional[socket.socket]:
+    """A socket at the node's own address, or at all of them; None if the port is in use. A name may be wrong here."""
+    for place in (address, "") if address.replace(".", "").isdigit() else ("",):
+        server = socket.socket()
+        try:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind((place, port))
+            server.listen(4 * NEIGHBOURS)
+            return server
+        except OSError:
+            server.close()
+    return None
+
+
+def wait_for(names: Set[str], server: socket.socket, end: float) -> None:
+    """Accept connections until each of these nodes has come."""
+    while names and time.monotonic() < end:
+        server.settimeout(max(0.01, end - time.monotonic()))
+        try:
+            peer = server.accept()[0]
+            peer.settimeout(1.0)
+            names.discard(peer.recv(256).decode("utf-8", "replace").strip())
+            peer.close()
+        except OSError:
+            continue
+
+
+def connect(node: str, port: int, address: str) -> str:
+    """Why a connection fails; '' if it does not."""
+    end, tries = time.monotonic() + REACH_S, 0
+    while True:
+        try:
+            with socket.create_connection((address, port), timeout=TRY_S) as peer:
+                peer.sendall(node.encode() + b"\n")
+            return ""
+        except socket.timeout:
+            tries += 1
+            if tries == TRIES:
+                return "timed out"
+        except OSError as error:
+            if not isinstance(error, ConnectionRefusedError) or time.monotonic() > end:
+                return str(error.strerror or error)
+            time.sleep(0.3)  # it may not listen yet
+
+
+SUFFIXES = tuple(".py .pyx .c .cc .cpp .cu .cuh .h .hpp .sh .yaml .yml .toml".split())
+MOST_FILES, MOST_BYTES, LARGE = 4000, 32 << 20, 1 << 20
+"""How many files and bytes are read; of a file that is larger than LARGE, the size counts."""
+CODE_S = 3.0
+
+
+def code(folder: str, runs: str) -> Result:
+    """A digest of each source file. `runs` is left out."""
+    if file_system(folder) not in LOCAL:
+        return result(True, "%s is shared" % folder)
+    end, size = time.monotonic() + CODE_S, 0
+    digests: Dict[str, str] = {}
+    for path in sources(folder, runs):
+        if len(digests) >= MOST_FILES or size > MOST_BYTES or time.monotonic() > end:
+            return unknown("%s has more than %d files, or is slow to read" % (folder, len(digests)))
+        data = b"unreadable"
+        try:
+            length = os.path.getsize(path)
+            data = b"%d bytes" % length
+            if length <= LARGE:
+                with open(path, "rb") as file:
+                    data = file.read(LARGE)
+        except OSError:
+            pass
+        size += len(data)
+        digests[os.path.relpath(path, folder)] = hashlib.sha256(data).hexdigest()[:8]
+    return result(True, "%d files in %s" % (len(digests), folder), digests)
+
+
+def sources(folder: str, runs: str) -> Iterator[str]:
+    """The source files in a fixed order, without what is hidden, installed, or written by runs."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and os.path.join(place, name) != runs
+            and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
+        )
+        for name in sorted(files):
+            if name.endswith(SUFFIXES) and not name.startswith("."):
+                yield os.path.join(place, name)
 
 
 def main(words: List[str]) -> None:

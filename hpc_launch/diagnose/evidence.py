@@ -158,10 +158,7 @@ HEARTBEAT = "heartbeat"
 """`NodeFault.check` of a node that was lost."""
 
 
-OWN_FAULTS = (
-    *("gpu state", "gpu links", "gpu errors", "gpu diagnosis", "kernel log"),
-    *("clock", "infiniband", HEARTBEAT),
-)
+OWN_FAULTS = ("gpu state", "gpu links", "clock", "infiniband", HEARTBEAT)
 """How the names of checks begin that show a fault of the node itself. What the others find may be the fault of another
 user of the node (a full /tmp, a process on a GPU), of the profile or the job (the GPUs and interfaces they name),
 of a partition with two kinds of nodes (their memory) or of the software."""

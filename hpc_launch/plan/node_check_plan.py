@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpc_launch.job.shell_text import Text, Var, plain
+from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.plan.environment import NCCL_INTERFACES
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
@@ -56,15 +56,13 @@ def _expects(
     saved: CheckpointPlan | None,
 ) -> Iterator[str]:
     node, job = size.node_class, filler.resolved.job
-    if filler.resolved.hosts and job.max_nodes > 1 and (uses := _pdsh(filler, program)):
-        yield f"--pdsh={uses}"
     if size.gpus_per_node:
         yield f"--gpus={size.gpus_per_node}"
         if filler.resolved.site.scheduler.shared:
             yield "--gpus-of-others"
         if node.gpu_vendor:
             yield f"--gpu-vendor={node.gpu_vendor}"
-        if node.gpu_type and node.gpu_vendor in ("nvidia", "intel"):
+        if node.gpu_type and node.gpu_vendor == "nvidia":
             yield f"--gpu-model={node.gpu_type}"
     if node.memory:
         yield f"--memory-mib={node.memory}"
@@ -74,21 +72,11 @@ def _expects(
         yield f"--path={path}"
     if saved is not None:
         yield f"--writable={_unexpanded(saved.folder)}"
-        if filler.resolved.hosts and filler.resolved.site.scheduler.shared_folders is True:
-            yield f"--shared={_unexpanded(saved.folder)}"
     if job.preflight in ("full", "only"):
         yield "--full"
         yield f"--tasks={size.processes_per_node}"
         if fabric := _fabric(filler, size, variables):
             yield f"--fabric={fabric}"
-
-
-def _pdsh(filler: ValueFiller, program: Program) -> str:
-    """What pdsh uses where the job starts it: DeepSpeed lets it use ssh (multinode_runner.py)."""
-    launcher = filler.resolved.job.launcher
-    if launcher.name == "deepspeed":
-        return "ssh" if (launcher.multinode or filler.resolved.site.launch.multinode) == "pdsh" else ""
-    return "any" if plain(program.words[0]) == "pdsh" else ""
 
 
 def _expected_software(python: Text, program: Program) -> Iterator[str]:

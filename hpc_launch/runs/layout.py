@@ -29,7 +29,7 @@
         ├── logs/node-K.exit        exit code of the launcher of node K; node-K.rank-R.exit, of rank R
         ├── logs/ranks-of-node-K    what torchrun and its workers write on node K, launcher.json at an error
         ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/node_records.py)
-        ├── agent/check*.log        output of the node check: results of nodes that could not reach the first one
+        ├── agent/check/NODE.jsonl  the results of the node check on a node; check*.log: of nodes without this folder
         ├── python-in-image.sh      how the node check starts the image's Python
         ├── node-check.json         the outcome of the node check (records/node_records.py)
         ├── agent/beat-K  lost      with spares or elastic: the heartbeat of node K, and the nodes that were lost

@@ -4,8 +4,7 @@ check_in_image() { # started by srun in the image, on each node
     local node=$SLURMD_NODENAME run=$HPC_LAUNCH_RUN_DIR
     (python_in_image -I "$run/hooks/agent.pyz" check "$HPC_LAUNCH_ATTEMPT_DIR" "$node" --inside \
         --master="$MASTER_ADDR" --port="$MASTER_PORT" "${job_check[@]}") ||
-        printf '{"node":"%s","part": "image","done":true,"results":[{"check":"software","ok":null,"text":"%s"}]}\n' \
-            "$node" "no Python in the image, or the check inside ended early"
+        printf '{"node":"%s","done":true,"part":"check-image"}\n' "$node"
     exit 0
 }
 start_inside() { # sets job_check, or starts a step
@@ -16,6 +15,6 @@ start_inside() { # sets job_check, or starts a step
         return
     fi
     body=$(declare -p job_check && declare -f python_in_image check_in_image && echo check_in_image)
-    check_step check-image.log "$body" srun_image --overlap --mem=0 & # beside the step that has the nodes' memory
+    check_step check-image "$body" srun_image --overlap --mem=0 & # beside the step that has the nodes' memory
     inside=$!
 }

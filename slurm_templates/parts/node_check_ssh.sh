@@ -14,10 +14,7 @@ srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
         declare -f begin_check
         printf '%s\n' "${body%check_node}" 'begin_check "$1"' check_node
     } >"$attempt_dir/check.sh"
-    if [ -n "${job_copies+set}" ]; then
-        for _ in {1..100}; do [ -f "$attempt_dir/agent/check/common.json" ] || sleep 0.1; done
-        copy_to_hosts
-    fi
+    [ -z "${job_copies+set}" ] || copy_to_hosts
     exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" check_ssh "$attempt_dir" "$log" "${hosts[@]}" </dev/null
 }
 begin_check() { # NODE: sets what srun would set

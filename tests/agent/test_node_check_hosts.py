@@ -1,10 +1,9 @@
-"""What the node check adds on hosts without Slurm: connections in both directions, the code, names, pdsh."""
+"""What the node check adds on hosts without Slurm: its start, connections in both directions, the code."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.agent import check_compare, check_peers
+from hpc_launch.agent import check_compare, check_ssh
 from tests.agent.program import archive, program
 
 PORTS = "ports between nodes"
 PEER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from hpc_launch.agent.check_peers import Peers
+from hpc_launch.agent.check_ssh import Peers
 peers = Peers(sys.argv[2], sys.argv[3:], 12345)
 print(json.dumps(peers.reached()["value"]), flush=True)
 peers.end()
@@ -85,9 +84,9 @@ def test_nodes_that_start_one_after_another_reach_each_other() -> None:
 
 
 def test_a_node_connects_to_its_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_peers, "listener", lambda *_: None)
+    monkeypatch.setattr(check_ssh, "listener", lambda *_: None)
     listed = [f"n{number}=10.0.0.{number}" for number in range(100)]
-    peers = check_peers.Peers("n0", listed, 12345)
+    peers = check_ssh.Peers("n0", listed, 12345)
     assert len(peers.others) == 32
     assert {"n1", "n16", "n84", "n99"} <= set(peers.others)
 
@@ -95,8 +94,7 @@ def test_a_node_connects_to_its_neighbours_only(monkeypatch: pytest.MonkeyPatch)
 def code_of(*nodes: dict[str, str]) -> tuple[dict[str, str], list[str]]:
     """Who is blamed for these digests, and what is reported besides."""
     found = {
-        f"n{number}": {"code": {"ok": True, "text": "", "value": {"code": digests}}}
-        for number, digests in enumerate(nodes, 1)
+        f"n{number}": {"code": {"ok": True, "text": "", "value": digests}} for number, digests in enumerate(nodes, 1)
     }
     check_compare.compare(found, 0)
     bad, common, _ = check_compare.judged(found)
@@ -111,71 +109,31 @@ def test_other_code_is_named_with_its_files() -> None:
     assert code_of(usual, {"train.py": "1"}, usual) == ({"n2": f"{text}model.py"}, [])
     assert code_of({**usual, "outputs/config.yaml": "4"}, usual, usual) == ({}, [])
     assert code_of(usual, {**usual, "model.py": "3"}) == ({}, [f"n2: {text}model.py"])
-    assert code_of({"a/": "1"}, {"a/": "2"}, {"a/": "1"}) == ({}, [f"n2: {text}a/"])
+    assert code_of(usual, {**usual, "outputs/config.yaml": "4"}) == ({}, [])
+    many = {f"{number}.py": "1" for number in range(5)}
+    assert code_of(many, dict.fromkeys(many, "2"), many) == ({"n2": f"{text}0.py, 1.py, 2.py and 2 others"}, [])
 
 
 def test_the_code_is_read_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("train.py", "runs/old/rank.sh", ".git/x.py", "venv/lib/torch.py", "venv/pyvenv.cfg", "data.bin"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    found = check_peers.code(str(tmp_path), str(tmp_path / "runs"))
-    assert list(found["value"]["code"]) == ["train.py"]
-    monkeypatch.setattr(check_peers, "MOST_FILES", 1)
+    found = check_ssh.code(str(tmp_path), str(tmp_path / "runs"))
+    assert list(found["value"]) == ["train.py"]
+    monkeypatch.setattr(check_ssh, "MOST_FILES", 1)
     (tmp_path / "more.py").write_text("")
-    assert check_peers.code(str(tmp_path), str(tmp_path / "runs"))["ok"] is None
-    monkeypatch.setattr(check_peers, "MOST_FILES", 10)
-    monkeypatch.setattr(check_peers, "MOST_DIGESTS", 1)
-    assert list(check_peers.code(str(tmp_path), str(tmp_path / "runs"))["value"]["code"]) == ["/"]
+    assert check_ssh.code(str(tmp_path), str(tmp_path / "runs"))["ok"] is None
 
 
 def test_another_driver_is_reported_without_blame() -> None:
     found = {
-        f"n{number}": {"gpu driver": {"ok": True, "text": "", "value": {"driver": driver}}}
+        f"n{number}": {"gpus": {"ok": True, "text": "", "value": {"the GPU driver": driver}}}
         for number, driver in enumerate(("550.90", "550.90", "535.10"), 1)
     }
     check_compare.compare(found, 0)
     bad, common, _ = check_compare.judged(found)
     assert bad == []
-    assert [one["text"] for one in common] == ["n3: the GPU driver is 535.10, and 550.90 on the other nodes"]
-
-
-def test_pdsh_has_to_use_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.delenv("PDSH_RCMD_TYPE", raising=False)
-    monkeypatch.setattr(check_peers, "RCMD_DEFAULT", str(tmp_path / "rcmd_default"))
-    tool = tmp_path / "pdsh"
-    tool.write_text("#!/bin/sh\necho 'pdsh-2.34'; echo 'rcmd modules: ssh,rsh,exec (default: rsh)'\n")
-    tool.chmod(0o755)
-    rsh = "pdsh uses rsh: set `env: {PDSH_RCMD_TYPE: ssh}`"
-    assert check_peers.pdsh(True, "")["text"] == rsh
-    assert check_peers.pdsh(True, "ssh")["ok"]
-    assert check_peers.pdsh(False, "")["ok"]
-    (tmp_path / "rcmd_default").write_text("ssh\n")
-    assert check_peers.pdsh(True, "")["ok"]
-    monkeypatch.setenv("PDSH_RCMD_TYPE", "rsh")
-    assert check_peers.pdsh(True, "")["text"] == rsh
-    tool.write_text("#!/bin/sh\necho 'rcmd modules: rsh,exec (default: rsh)'\n")
-    assert "no module for ssh" in check_peers.pdsh(True, "ssh")["text"]
-
-
-@pytest.mark.parametrize(
-    ("address", "gpus", "interface", "ok"),
-    [
-        ("127.0.1.1", 0, "", False),
-        ("127.0.1.1", 8, "", None),
-        ("127.0.1.1", 0, "eth0", True),
-        ("10.0.0.1", 0, "", True),
-    ],
-)
-def test_a_name_that_resolves_to_loopback_is_no_place_for_gloo(
-    monkeypatch: pytest.MonkeyPatch, address: str, gpus: int, interface: str, ok: bool | None
-) -> None:
-    entry = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [entry])
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
-    found = check_peers.own_name(gpus)
-    assert found["ok"] is ok
-    assert (address in found["text"]) is not bool(interface)
+    assert [one["text"] for one in common] == ["n3: the GPU driver is 535.10 here and 550.90 on the other nodes"]
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh")

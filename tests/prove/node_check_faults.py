@@ -7,7 +7,6 @@ packages; RUNS, the run folders.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 STEP_0, STEP_1, STEP_2, STEP_3, CLEARING = 5.0, 15.0, 30.0, 60.0, 55.0
@@ -52,8 +51,6 @@ class CheckJob:
     undo: str = ""
     waits: bool = False
     """The faults are planted when the run folder exists, before the job starts."""
-    unchecked: tuple[str, ...] = ()
-    """What the check has to report as not checked."""
     full: bool = False
     """The full check: on nodes without GPUs, with the PyTorch of this Python."""
 
@@ -109,9 +106,6 @@ def _inner(text: str) -> str:
 
 
 _END_LOOP = "kill -KILL -- -$(cat /dev/shm/loop) 2>/dev/null; pkill -CONT -f '[p]ython3 -I [^ ]*agent.pyz check '; true"
-_KERNEL_LOG = bind("/dev/kmsg", "echo '6,0,0,-;Linux'")
-_UPTIME = "read -r uptime _ </proc/uptime"
-_XID = "NVRM: Xid (PCI:0000:9d:00): 79, pid=1, name=x, GPU has fallen off the bus."
 _FUSE = (
     "import os, ctypes, time; fd = os.open('/dev/fuse', os.O_RDWR); "
     "o = ('fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other' % fd).encode(); "
@@ -129,7 +123,15 @@ for adapter in 1 2; do
 done
 mount --bind $D /sys/class"""
 _NO_CLASSES = "umount /sys/class; rm -rf /dev/shm/class"
-_INTEL = re.sub("/ras|; printf .*err_count", "", _CLASSES.replace("0x1002", "0x8086"))
+_COUNTER, _REASON = "drm/card1/gt/gt0/error_counter", "tile1/gt0/freq0/throttle"
+_INTEL = (
+    _CLASSES.replace("0x1002", "0x8086")
+    .replace(
+        "printf 'ue: 0\\nce: 3\\n' >$device/ras/umc_err_count",
+        f"echo 0 | tee $device/{_COUNTER}/fatal_guc >$device/{_REASON}/reason_thermal",
+    )
+    .replace("$device/ras", f"$device/{_COUNTER} $device/{_REASON}")
+)
 
 JOBS = (
     CheckJob(
@@ -152,17 +154,8 @@ JOBS = (
                 *shows("smi", "THROTTLED LINKS"),
             ),
             Fault("an NVLink is down", "n4", ("gpu links",), "88 % of the NVLinks", ""),
-            Fault(
-                "the kernel's log has an Xid that needs a reset",
-                "n2",
-                ("kernel log",),
-                "Xid 79 of GPU 0000:9d:00",
-                f"{_UPTIME}; printf '3,1,%s,-;{_XID}\\n' ${{uptime/./}}0000 >/dev/shm/hpcl-kmsg",
-            ),
         ),
         gpus=4,
-        before=_KERNEL_LOG[0],
-        undo=_KERNEL_LOG[1],
     ),
     CheckJob(
         "tools",
@@ -193,9 +186,6 @@ JOBS = (
             ),
         ),
         gpus=4,
-        before=_KERNEL_LOG[0] + "; chmod 0 /dev/kmsg",
-        undo=_KERNEL_LOG[1],
-        unchecked=("kernel log",),
     ),
     CheckJob(
         "devices",
@@ -260,8 +250,8 @@ JOBS = (
             Fault(
                 "uncorrectable memory errors (AMD)",
                 "n3",
-                ("gpus",),
-                "5 uncorrectable memory errors",
+                ("gpu state",),
+                "uncorrectable errors (umc_err_count: 5)",
                 "printf 'ue: 5\\nce: 3\\n' >/dev/shm/class/drm/renderD129/device/ras/umc_err_count",
             ),
             Fault(
@@ -334,8 +324,8 @@ JOBS = (
             Fault(
                 "the first node's name resolves to loopback",
                 "n2",
-                ("host name", "rendezvous port"),
-                "n1 resolves to this node itself (127.0.0.1)",
+                ("rendezvous port",),
+                "(127.0.0.1): ",
                 *bind(
                     "/etc/hosts",
                     "sed 's/.* n1$/127.0.0.1 n1/' /etc/hosts",
@@ -391,8 +381,15 @@ JOBS = (
                 "mkdir /dev/shm/copy; cp -a $RUNS/. /dev/shm/copy/; mount --bind /dev/shm/copy $RUNS",
                 "umount $RUNS; rm -rf /dev/shm/copy",
             ),
-            Fault("the node freezes during the check", "n4", ("answer",), "stopped answering", *freeze()),
-            Fault("a slow CPU (quota)", "n2", ("cpu",), "a CPU quota lets a process run for", *quota(25), limit=STEP_1),
+            Fault("the node freezes during the check", "n4", ("answer",), "stopped answering", *freeze(), limit=STEP_1),
+            Fault(
+                "a slow CPU (quota)",
+                "n2",
+                ("cpu",),
+                "a CPU quota lets a process run for",
+                *quota(25),
+                limit=STEP_1,
+            ),
         ),
         waits=True,
     ),
@@ -431,14 +428,6 @@ JOBS = (
         "hangs",
         (
             Fault(
-                "a test of DCGM fails",
-                "n2",
-                ("gpu diagnosis",),
-                "DCGM: Page Retirement/Row Remap: GPU 2 had uncorrectable memory errors",
-                *shows("dcgm", "fail"),
-            ),
-            Fault("dcgmi prints half an answer", "n1", (), "", *shows("dcgm", "half")),
-            Fault(
                 "an all-reduce with other nodes hangs",
                 "n3",
                 ("pairs",),
@@ -451,80 +440,28 @@ JOBS = (
         full=True,
     ),
     CheckJob(
-        "amd-smi",
-        (
-            Fault(
-                "amd-smi counts uncorrectable errors",
-                "n2",
-                ("gpu errors",),
-                "GPU 2: 3 uncorrectable errors",
-                *shows("amd", "errors"),
-            ),
-            Fault(
-                "amd-smi hangs",
-                "n4",
-                ("gpu errors",),
-                "gpu errors: no answer within",
-                *shows("amd", "hang"),
-                limit=STEP_1,
-            ),
-        ),
-        gpus=4,
-        vendor="amd",
-        before=_CLASSES,
-        undo=_NO_CLASSES,
-        full=True,
-    ),
-    CheckJob(
         "intel",
         (
             Fault("a GPU is missing (Intel)", "n2", ("gpus",), "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),
             Fault(
-                "the memory of a GPU needs a reset (Intel)",
-                "n3",
-                ("gpu state",),
-                "GPU 0: Excessive correctable errors",
-                *shows("xpu", "DEGRADED"),
-            ),
-            Fault("xpu-smi hangs", "n4", ("gpu state",), "gpu state: no answer within", *shows("xpu", "STUCK")),
-        ),
-        gpus=4,
-        vendor="intel",
-        before=_INTEL,
-        undo=_NO_CLASSES,
-    ),
-    CheckJob(
-        "xpu-smi",
-        (
-            Fault(
                 "fatal errors in the driver's files (Intel)",
                 "n1",
-                ("gpus",),
-                "2 fatal errors (fatal_guc)",
-                "mkdir -p /dev/shm/class/drm/renderD129/device/drm/card1/gt/gt0/error_counter; echo 2 >$_/fatal_guc",
+                ("gpu state",),
+                "fatal errors (fatal_guc: 2)",
+                f"echo 2 >/dev/shm/class/drm/renderD129/device/{_COUNTER}/fatal_guc",
             ),
             Fault(
-                "xpu-smi counts uncorrectable errors",
-                "n2",
-                ("gpu errors",),
-                "GPU 2: 2 uncorrectable",
-                *shows("xpu", "ECC"),
-            ),
-            Fault(
-                "a process of an earlier job holds a GPU (Intel)",
+                "the clocks are throttled by heat (Intel)",
                 "n3",
-                ("gpu processes",),
-                "process 4711 holds 70124 MiB",
-                *shows("xpu", "PROCESS"),
-                limit=CLEARING,
+                ("gpu state",),
+                "the hardware has lowered the clocks (heat or power) (reason_thermal: 1)",
+                f"echo 1 >/dev/shm/class/drm/renderD130/device/{_REASON}/reason_thermal",
             ),
-            Fault("xpu-smi prints half an answer", "n4", (), "", *shows("xpu", "TRUNCATED")),
         ),
         gpus=4,
         vendor="intel",
         before=_INTEL,
         undo=_NO_CLASSES,
-        full=True,
     ),
     CheckJob(
         "slow-pair",

@@ -55,7 +55,7 @@ def test_a_node_that_fails_is_named_and_the_run_continues_elsewhere(user_in_trou
 SMI = """#!/bin/bash
 # Stands in for nvidia-smi: shows the GPUs that Slurm gave to the step.
 IFS=, read -ra gpus <<<"$CUDA_VISIBLE_DEVICES"
-case $* in *query-gpu=index,count*) printf "%s, ${#gpus[@]}, NVIDIA A100, 0\\n" "${gpus[@]}" ;; *) exit 2 ;; esac
+case $* in *query-gpu=index,count*) printf "%s, ${#gpus[@]}, NVIDIA A100, 0, 550\\n" "${gpus[@]}" ;; *) exit 2 ;; esac
 """
 
 

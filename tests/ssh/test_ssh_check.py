@@ -17,7 +17,7 @@ PROGRAM = "import os\nopen(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/trained', 'w
 HOSTS = "hosts: {n1: 2, n2: 2, n3: 1}"
 PORT = 20123
 PEER_PORT = 32768 + PORT * 7919 % 28232
-"""What the nodes listen at beside the port of the rendezvous (agent/check_peers.py)."""
+"""What the nodes listen at beside the port of the rendezvous (agent/check_ssh.py)."""
 
 
 @pytest.fixture
