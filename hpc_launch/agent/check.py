@@ -146,6 +146,9 @@ def host_checks(args: argparse.Namespace) -> Checks:
         checks["writing to " + path] = Check(partial(host.writable, path))
     if args.workdir:
         checks["working folder"] = Check(partial(host.enterable, args.workdir))
+    if args.peer:
+        peers = partial(ssh.ports_between, args.node, args.peer, args.port)
+        checks[PORTS] = Check(peers, ssh.LISTEN_S + 1, ssh.PEERS_S + 1.5)
     if args.peer and args.workdir:  # without Slurm, nobody else keeps the nodes the same
         runs = os.path.dirname(os.path.dirname(os.path.dirname(args.attempt)))
         checks["code"] = Check(partial(ssh.code, os.environ.get("HPC_LAUNCH_CODE") or args.workdir, runs))
@@ -249,9 +252,6 @@ def main(words: List[str]) -> None:
 def outside(args: argparse.Namespace) -> None:
     """Check this node and report; start the part inside the image, if any."""
     checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}))
-    peers = ssh.Peers(args.node, args.peer, args.port) if args.peer else None
-    if peers is not None:
-        checks[PORTS] = Check(peers.reached, ssh.PEERS_S + 1, ssh.PEERS_S + 1.5)
     others = software_checks(args)
     if args.within:
         checks[IMAGE] = Check(partial(into_image, args.within), full.STEPS * ORDER_S, 2 * SLOW_S)
@@ -275,8 +275,6 @@ def outside(args: argparse.Namespace) -> None:
     if args.within:
         report.send(part=INSIDE, done=True)
     measure(args, report)
-    if peers is not None:
-        peers.end()
 
 
 def inside(args: argparse.Namespace) -> None:

@@ -174,20 +174,15 @@ def judged(found: Results, early: bool = False) -> Tuple[List[Finding], List[Fin
         texts = ["%s: %s" % (node, outcomes[node].get("text")) for node in noted]
         common += [{"check": check, "text": clean(text), "nodes": 1} for text in texts]
         most = 2 * len(passed) >= len(found) if early else len(failed) <= len(passed)
-        alone = len(found) == 1 and check in OWN_HARDWARE
-        if failed and (most or (alone and is_own(outcomes[failed[0]].get("value")))):
+        # Other GPUs than the profile states may be the fault of the profile: then the value is False.
+        own = len(found) == 1 and check in OWN_HARDWARE and outcomes[next(iter(found))].get("value") is not False
+        if failed and (most or own):
             bad += [{"node": node, "check": check, "text": clean(outcomes[node].get("text"))} for node in failed]
         elif failed:
             common.append({"check": check, "text": clean(outcomes[failed[0]].get("text")), "nodes": len(failed)})
         elif outcomes and not passed and not noted:
             unchecked[check] = clean(next(iter(outcomes.values())).get("text"))
     return bad, common, unchecked
-
-
-def is_own(value: Any) -> bool:
-    """Whether it is the fault of an only node: other GPUs than the profile states may be that of the profile."""
-    few = value if isinstance(value, dict) and isinstance(value.get("gpus"), int) else None
-    return few is None or (isinstance(few.get("promised"), int) and few["gpus"] < few["promised"])
 
 
 def clean(text: Any) -> str:

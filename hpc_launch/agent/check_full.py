@@ -14,7 +14,7 @@ import subprocess
 from typing import Any, Dict, List, Tuple
 
 from hpc_launch.agent import program
-from hpc_launch.agent.check_compare import Results, fail
+from hpc_launch.agent.check_compare import Results, fail, values
 from hpc_launch.agent.check_host import Result, result, unknown
 
 IMPORT = "measurements"
@@ -169,8 +169,7 @@ def compare_measured(found: Results, rounds: List[List[List[str]]], gpus: int) -
     """Fail nodes that are far slower than the median; returns the medians, as texts, by check."""
     medians = {}
     for check, share in SHARES.items():
-        by_node = {node: results[check]["value"] for node, results in found.items() if check in results}
-        by_node = {node: ones for node, ones in by_node.items() if ones}
+        by_node = values(found, check, list)
         if not by_node:
             continue
         usual = statistics.median_high([one for ones in by_node.values() for one in ones])
@@ -183,9 +182,9 @@ def compare_measured(found: Results, rounds: List[List[List[str]]], gpus: int) -
     speeds = compare_pairs(found, rounds, SLOW_PAIR if gpus else SLOW_PAIR_CPU)
     ends = [results for results in found.values() if ALL in results]
     together = [results[ALL]["value"] for results in ends if results[ALL]["ok"]]
-    for name, values in (("all-reduce of pairs", speeds), (ALL, together)):
-        if values:
-            medians[name] = figure(name, statistics.median_high(values))
+    for name, ones in (("all-reduce of pairs", speeds), (ALL, together)):
+        if ones:
+            medians[name] = figure(name, statistics.median_high(ones))
     if any(results[ALL]["ok"] is False for results in ends):  # all wait for the one that fails
         for results in ends:
             results[ALL] = dict(results[ALL], ok=False if results[ALL]["ok"] is False else None)

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import time
-from typing import Callable, Dict, List, NamedTuple, Tuple
+from typing import Callable, List, NamedTuple, Tuple
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
 from hpc_launch.agent.check_host import Result, answer, result, text_of, unknown
@@ -53,17 +53,17 @@ def nvidia(gpus: int, model: str, ask: Ask = answer) -> Result:
         return result(False, "%d of %d GPUs" % (len(rows), gpus), promised(len(rows)))
     models = ", ".join(sorted({row[2] for row in rows}))
     if model and not all(words_in(model, row[2]) for row in rows):
-        return result(False, "the GPUs are %s, not %s" % (models, model), {"gpus": len(rows)})
+        return result(False, "the GPUs are %s, not %s" % (models, model), False)
     errors = [row for row in rows if row[3].isdigit() and int(row[3])]
     if errors:
         return result(False, "GPU %s: %s uncorrectable memory errors" % (errors[0][0], errors[0][3]))
     return result(True, "%d GPUs" % len(rows), {"the GPU model": models, "the GPU driver": rows[0][4]})
 
 
-def promised(found: int) -> Dict[str, int]:
-    """The value of a check that found too few GPUs: it is the fault of an only node if Slurm promised more."""
+def promised(found: int) -> bool:
+    """Whether Slurm has promised more GPUs: they lack by the fault of the node, even if it is the only one."""
     number = os.environ.get("SLURM_GPUS_ON_NODE", "")
-    return {"gpus": found, "promised": int(number) if number.isdigit() else 0}
+    return found < (int(number) if number.isdigit() else 0)
 
 
 def query(fields: str, ask: Ask, what: str = "gpu") -> Tuple[int, str]:
@@ -168,7 +168,7 @@ def by_files(gpus: int, vendor: str, cards: str = CARDS) -> List[Result]:
     driver = DRIVERS[vendor]
     found = [card for card in sorted(glob.glob(cards)) if text_of(card + "/vendor").strip() == driver.vendor]
     number = result(len(found) >= gpus, "%d of %d GPUs" % (len(found), gpus))
-    number["value"] = None if number["ok"] else promised(len(found)) if found else {"gpus": 0}
+    number["value"] = bool(found) and promised(len(found))
     state = unknown("the driver has no files about errors")
     for card in found:
         for names, what, pattern in driver.rows:

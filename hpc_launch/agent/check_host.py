@@ -20,8 +20,8 @@ CHECK_S = 4.0
 SOFTWARE_S = 15.0
 SHM = "/dev/shm"  # noqa: S108 - tested for room
 SHM_MIB = 64
-LITTLE_CPU, BUSY = 0.4, 0.6
-"""Shares of a CPU that a process gets: under a quota, and where its speed cannot be compared."""
+BUSY = 0.6
+"""Where a process gets a smaller share of a CPU, its speed cannot be compared."""
 FOLDER = os.path.join("agent", "check")
 """Where the nodes report, in the attempt's folder."""
 IMAGE = "image"
@@ -78,13 +78,10 @@ def shared_memory() -> Result:
 def cpu_speed() -> Result:
     """Loops per second of CPU time, compared with those of the other nodes; the best of three rounds counts.
 
-    CPU time, because what else runs on the node must not count. A quota takes no CPU time either: the kernel counts how
-    often it stopped this process. Where others leave little of a CPU, nothing is said: what they do to caches and
-    clocks, and what a hypervisor takes, is not this node's speed.
+    CPU time, because what else runs on the node must not count. Where others leave little of a CPU, nothing is said:
+    what they do to caches and clocks, and what a hypervisor takes, is not this node's speed.
     """
-    best, before = 0.0, throttled()  # a round is longer than a period of a quota, which is 0.1 s
-    began = time.perf_counter()
-    used = time.process_time()
+    best, began, used = 0.0, time.perf_counter(), time.process_time()
     for _ in range(3):
         start, end, loops = time.process_time(), time.perf_counter() + 1, 0
         while time.process_time() - start < 0.2 and time.perf_counter() < end:
@@ -93,23 +90,9 @@ def cpu_speed() -> Result:
             loops += 1
         best = max(best, loops / (time.process_time() - start))
     share = (time.process_time() - used) / (time.perf_counter() - began)
-    if before is not None and (throttled() or 0) > before and share < LITTLE_CPU:
-        return result(False, "a CPU quota lets a process run for %.0f %% of the time" % (100 * share), best)
     if share < BUSY:
         return result(True, "not measured: others use the CPU", None)
     return result(True, "%.0f loops/s" % best, best)
-
-
-def throttled() -> Optional[int]:
-    """How often a CPU quota has stopped the processes of this cgroup; None if unknown (cgroups(7), both versions)."""
-    for line in text_of("/proc/self/cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if not controllers or "cpu" in controllers.split(","):
-            folder = "/sys/fs/cgroup" + ("/" + controllers if controllers else "")
-            found = re.search(r"nr_throttled (\d+)", text_of(folder + path + "/cpu.stat"))
-            if found:
-                return int(found.group(1))
-    return None
 
 
 def enterable(path: str) -> Result:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Dict, Iterator, List, Optional, Set
 
 from hpc_launch.agent import program
+from hpc_launch.agent.check_compare import PORTS
 from hpc_launch.agent.check_host import Result, result, unknown
 from hpc_launch.agent.fan_out import SSH, Connection, FanOut, last_line, shown, where_shared
 from hpc_launch.agent.folders import LOCAL, file_system
@@ -82,44 +83,34 @@ REACH_S = 10.0
 TRY_S, TRIES = 3.0, 2
 LISTEN_S = 20.0
 PEERS_S = REACH_S + TRY_S * TRIES
-"""The limit of the whole check."""
+"""How long the connections may take."""
 
 
-class Peers:
-    """The other nodes, with the address of each, and the port at which this node listens."""
+def ports_between(node: str, listed: List[str], port: int) -> Iterator[List[Result]]:
+    """Connect to each of the other nodes, and listen until they have come.
 
-    def __init__(self, node: str, listed: List[str], port: int) -> None:
-        pairs = [one.split("=", 1) for one in listed]
-        names = [name for name, _ in pairs]
-        at = names.index(node)
-        around = [(at + step) % len(names) for step in range(-NEIGHBOURS, NEIGHBOURS + 1)]
-        self.node, self.port = node, FIRST + port * 7919 % COUNT
-        self.others: Dict[str, str] = {names[one]: pairs[one][1] for one in around if one != at}
-        self.until = time.monotonic() + LISTEN_S
-        self.child = 0
-        server = listener(pairs[at][1], self.port)
-        if server is None:
-            return
-        self.child = os.fork()
-        if self.child == 0:
-            try:
-                wait_for(set(self.others), server, self.until)
-            finally:
-                os._exit(0)
-        server.close()
+    Args:
+        node: The name of this node.
+        listed: Name and address of each node.
+        port: That of the rendezvous: another port follows from it.
 
-    def reached(self) -> Result:
-        """Connect to each of the others. The value says to whom that failed, and whether this node listened."""
-        with ThreadPoolExecutor(max_workers=2 * NEIGHBOURS) as pool:
-            said = pool.map(partial(connect, self.node, self.port), self.others.values())
-            failed = {name: text for name, text in zip(self.others, said) if text}
-        value = {"failed": failed, "listens": bool(self.child), "port": self.port, "count": len(self.others)}
-        return result(True, "%d nodes at port %d" % (len(self.others) - len(failed), self.port), value)
-
-    def end(self) -> None:
-        """Wait until the others have come."""
-        while self.child and time.monotonic() < self.until and os.waitpid(self.child, os.WNOHANG) == (0, 0):
-            time.sleep(0.05)
+    Yields:
+        The result. Its value says to whom the connection failed, and whether this node listened.
+    """
+    pairs = [one.split("=", 1) for one in listed]
+    names = [name for name, _ in pairs]
+    at, port = names.index(node), FIRST + port * 7919 % COUNT
+    around = [(at + step) % len(names) for step in range(-NEIGHBOURS, NEIGHBOURS + 1)]
+    others = {names[one]: pairs[one][1] for one in around if one != at}
+    server = listener(pairs[at][1], port)
+    with ThreadPoolExecutor(max_workers=2 * NEIGHBOURS + 1) as pool:
+        if server is not None:
+            pool.submit(wait_for, set(others), server, time.monotonic() + LISTEN_S)
+        said = pool.map(partial(connect, node, port), others.values())
+        failed = {name: text for name, text in zip(others, said) if text}
+        value = {"failed": failed, "listens": server is not None, "port": port, "count": len(others)}
+        text = "%d nodes at port %d" % (len(others) - len(failed), port)
+        yield [dict(result(True, text, value), check=PORTS)]
 
 
 def listener(address: str, port: int) -> Optional[socket.socket]:
@@ -169,7 +160,7 @@ def connect(node: str, port: int, address: str) -> str:
 
 SUFFIXES = tuple(".py .pyx .c .cc .cpp .cu .cuh .h .hpp .sh .yaml .yml .toml".split())
 MOST_FILES, MOST_BYTES, LARGE = 4000, 32 << 20, 1 << 20
-"""How many files and bytes are read; of a file that is larger than LARGE, the size counts."""
+"""How many files and bytes are read, and how much of a file."""
 CODE_S = 3.0
 
 
@@ -182,15 +173,11 @@ def code(folder: str, runs: str) -> Result:
     for path in sources(folder, runs):
         if len(digests) >= MOST_FILES or size > MOST_BYTES or time.monotonic() > end:
             return unknown("%s has more than %d files, or is slow to read" % (folder, len(digests)))
-        data = b"unreadable"
         try:
-            length = os.path.getsize(path)
-            data = b"%d bytes" % length
-            if length <= LARGE:
-                with open(path, "rb") as file:
-                    data = file.read(LARGE)
+            with open(path, "rb") as file:
+                data = file.read(LARGE)
         except OSError:
-            pass
+            data = b"unreadable"
         size += len(data)
         digests[os.path.relpath(path, folder)] = hashlib.sha256(data).hexdigest()[:8]
     return result(True, "%d files in %s" % (len(digests), folder), digests)

@@ -99,9 +99,7 @@ class Node:
         """Wait no longer for it, because of these checks."""
         during, seconds = ", ".join(late), now - (self.first or 0.0)
         check, text = "answer", "stopped answering within %.0f s, during: %s" % (seconds, during)
-        if self.ended:
-            text = "the check ended early, during: %s" % during
-        elif now - self.last < SILENT_S:
+        if now - self.last < SILENT_S and not self.ended:
             check, text = late[0], "%s: no answer within %.0f s" % (during, seconds)  # what hangs holds up the rest
         self.results[check] = result(False, text)
         self.owed = {}

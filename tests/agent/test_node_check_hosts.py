@@ -18,10 +18,9 @@ PORTS = "ports between nodes"
 PEER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from hpc_launch.agent.check_ssh import Peers
-peers = Peers(sys.argv[2], sys.argv[3:], 12345)
-print(json.dumps(peers.reached()["value"]), flush=True)
-peers.end()
+from hpc_launch.agent.check_ssh import ports_between
+for [found] in ports_between(sys.argv[2], sys.argv[3:], 12345):
+    print(json.dumps(found["value"]), flush=True)
 """
 
 
@@ -85,10 +84,12 @@ def test_nodes_that_start_one_after_another_reach_each_other() -> None:
 
 def test_a_node_connects_to_its_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_ssh, "listener", lambda *_: None)
+    monkeypatch.setattr(check_ssh, "connect", lambda _node, _port, address: address)
     listed = [f"n{number}=10.0.0.{number}" for number in range(100)]
-    peers = check_ssh.Peers("n0", listed, 12345)
-    assert len(peers.others) == 32
-    assert {"n1", "n16", "n84", "n99"} <= set(peers.others)
+    [[found]] = check_ssh.ports_between("n0", listed, 12345)
+    assert len(found["value"]["failed"]) == found["value"]["count"] == 32
+    assert {"n1", "n16", "n84", "n99"} <= set(found["value"]["failed"])
+    assert not found["value"]["listens"]
 
 
 def code_of(*nodes: dict[str, str]) -> tuple[dict[str, str], list[str]]:

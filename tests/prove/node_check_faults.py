@@ -77,21 +77,6 @@ def bind(path: str, made: str) -> tuple[str, str]:
     return f"{made} >{copy}; mount --bind {copy} {path}", f"umount {path}; rm -f {copy}"
 
 
-def quota(percent: int) -> tuple[str, str]:
-    """A CPU quota of cgroups (v1) for the node's daemon of Slurm, and so for its next job."""
-    group = "/sys/fs/cgroup/cpu/hpcl-$NODE-$(stat -Lc %i /proc/1/ns/mnt)"
-    plant = (
-        f"mkdir -p /sys/fs/cgroup/cpu; mount -t cgroup -o cpu none /sys/fs/cgroup/cpu; mkdir {group}; "
-        f"echo 100000 >{group}/cpu.cfs_period_us; echo {percent * 1000} >{group}/cpu.cfs_quota_us; "
-        f"echo $(pgrep -o slurmd) >{group}/cgroup.procs"
-    )
-    undo = (
-        f"for pid in $(cat {group}/cgroup.procs); do echo $pid >/sys/fs/cgroup/cpu/cgroup.procs; done; "
-        f"rmdir {group}; umount /sys/fs/cgroup/cpu"
-    )
-    return plant, undo
-
-
 def freeze() -> tuple[str, str]:
     """Stop all processes of the check shortly after they started."""
     pattern = "'[p]ython3 -I [^ ]*agent.pyz check '"
@@ -382,14 +367,6 @@ JOBS = (
                 "umount $RUNS; rm -rf /dev/shm/copy",
             ),
             Fault("the node freezes during the check", "n4", ("answer",), "stopped answering", *freeze(), limit=STEP_1),
-            Fault(
-                "a slow CPU (quota)",
-                "n2",
-                ("cpu",),
-                "a CPU quota lets a process run for",
-                *quota(25),
-                limit=STEP_1,
-            ),
         ),
         waits=True,
     ),
