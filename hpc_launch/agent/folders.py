@@ -76,8 +76,6 @@ def refuse_replaceable(place: str) -> None:
 MOST_ENTRIES = 20000
 ELSEWHERE = "elsewhere.json"
 """Says on the sender that the receiver has the run."""
-CHECK = os.path.join("agent", "check", "common.json")
-"""By which the node check on each host proves that it belongs to the job: judge.py."""
 SKIPPED = ("__pycache__", ".git", ".hg", ".svn", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 PRIVATE = tuple(
     ".env .env.* *.env .envrc *.pem *.key *.p12 *.pfx *.jks *.keytab *.kdbx *.gpg *.asc secret secret.* secrets "
@@ -116,8 +114,6 @@ def run_files(run: str, attempt: str, whole: bool = False) -> List[str]:
         found += plain_files(run, run, lambda name: name != ELSEWHERE)
     # Without what changes at any time, and no host reads.
     found += plain_files(run, attempt, lambda name: whole or not (name == "claim" or name.endswith(".json")))
-    if os.path.isfile(os.path.join(attempt, CHECK)):
-        found.append(os.path.relpath(os.path.join(attempt, CHECK), run))
     return found
 
 
