@@ -12,9 +12,9 @@ from hpc_launch.base.findings import errors
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import MemoryEstimate, memory
 from hpc_launch.estimate.step_time import StepTime, step_time
-from hpc_launch.estimate.training_setup import Recompute, Schedule, Sharding, TrainingSetup, stage_layers
+from hpc_launch.estimate.training_setup import Recompute, Sharding, TrainingSetup, stage_layers
 from hpc_launch.job.launcher import Parallel
-from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout, split_for, virtual_sizes
+from hpc_launch.layouts.parallel_layout import ParallelLayout, split_for, virtual_sizes
 from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.model.model_config import ModelConfig
 
@@ -96,7 +96,7 @@ def allowed_setups(
 
     They cause no warning either, unless the model parallelism that causes it cannot change.
     """
-    shape = model_shape(model, like.sequence)
+    shape = replace(model.shape, seq_length=like.sequence)
     world = like.layout.world_size
     offloads = choices.offload or ((like.offload_optimizer, like.offload_parameters),)
     for parallel in _parallels(model, like, per_node, choices):
@@ -104,7 +104,6 @@ def allowed_setups(
         found = check(layout, shape, lambda _: None, gpus_per_node=per_node, even=like.framework == "megatron")
         if errors(found) or (found and choices.model_parallel):
             continue
-        schedule = "interleaved" if parallel.vpp else _plain_schedule(like)
         shardings = _shardings(like, layout, per_node)
         for sharding, (optimizer, weights) in product(shardings, offloads):
             if choices.shardings is not None and sharding not in choices.shardings:
@@ -119,7 +118,6 @@ def allowed_setups(
                 sharding=sharding,
                 shard_group=per_node if sharding == "hsdp" else None,
                 recompute=choices.recompute[-1],
-                schedule=schedule,
                 offload_optimizer=optimizer,
                 offload_parameters=weights,
             )
@@ -137,24 +135,12 @@ def rank(
     for setup in setups:
         # The least micro batch without virtual stages needs the least memory: if it does not fit, no other does.
         plain = replace(setup.layout.parallel, micro_batch=1, vpp=None)
-        least = replace(setup, schedule=_plain_schedule(setup), layout=ParallelLayout(plain, setup.layout.world_size))
+        least = replace(setup, layout=ParallelLayout(plain, setup.layout.world_size))
         if least not in smallest:
             smallest[least] = memory(model, least).high <= gpu.memory
         if smallest[least] and (fitting := _least_recomputation(model, setup, gpu, recompute)) is not None:
             found.append(fitting)
-    return tuple(sorted(found, key=lambda layout: (layout.step.total, _identity(layout.setup))))
-
-
-def model_shape(model: ModelConfig, sequence: int) -> ModelShape:
-    """What the rules need to know of a model."""
-    return ModelShape(
-        num_layers=model.layers,
-        hidden_size=model.hidden,
-        heads=model.heads,
-        query_groups=model.query_groups,
-        num_experts=model.experts.count if model.experts else None,
-        seq_length=sequence,
-    )
+    return tuple(sorted(found, key=lambda layout: (layout.step.total, str(layout.setup))))
 
 
 def _least_recomputation(
@@ -229,20 +215,8 @@ def _divisors(number: int) -> list[int]:
     return [size for size in range(1, number + 1) if number % size == 0]
 
 
-def _plain_schedule(setup: TrainingSetup) -> Schedule:
-    """The schedule without virtual stages."""
-    return "gpipe" if setup.schedule == "gpipe" else "1f1b"
-
-
 def _complexity(setup: TrainingSetup) -> tuple[int, int]:
     """Kinds of model parallelism, and what the replicas share."""
     parallel = setup.layout.parallel
     kinds = sum(size > 1 for size in (parallel.tp, parallel.pp, parallel.cp, parallel.ep, parallel.vpp or 1))
     return kinds, _SHARDINGS.index(setup.sharding)
-
-
-def _identity(setup: TrainingSetup) -> tuple[int | str, ...]:
-    """Decides between layouts of equal time."""
-    parallel = setup.layout.parallel
-    sizes = (parallel.tp, parallel.pp, parallel.cp, parallel.ep, parallel.vpp or 0, parallel.micro_batch)
-    return (*sizes, setup.sharding, setup.offload_optimizer, setup.offload_parameters, setup.recompute)

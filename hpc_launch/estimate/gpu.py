@@ -55,15 +55,8 @@ class GpuFigures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     node: float
     network: dict[str, float]
     assumed: str = ""
+    """The form that a name without one means."""
     source: str
-
-
-class KnownGpu(Struct, frozen=True, kw_only=True):
-    """A GPU with its figures, their source, and what had to be assumed."""
-
-    gpu: Gpu
-    source: str
-    assumptions: tuple[str, ...] = ()
 
 
 class UnknownGpu(Struct, frozen=True, kw_only=True):
@@ -80,19 +73,18 @@ def published_gpus() -> tuple[GpuFigures, ...]:
     return tuple(msgspec.convert(rows, list[GpuFigures]))
 
 
-def gpu_of_node_class(name: str, node: NodeClass, site_fabric: Fabric) -> KnownGpu | UnknownGpu:
+def gpu_of_node_class(name: str, node: NodeClass, site_fabric: Fabric) -> Gpu | UnknownGpu:
     """The GPU of a site profile's node class: by `gpu_type`, else by the class's name, else by its description."""
     fabric, _ = overlay_fabric(site_fabric, node.fabric)
     if not node.gpus:
         return UnknownGpu(reason=f"nodes of class {name} have no GPUs", hint="choose a queue with GPUs")
-    return find_gpu(
-        [node.gpu_type or "", name, node.about], memory=node.gpu_memory, per_node=node.gpus, fabric=fabric.kind
-    )
+    names = [node.gpu_type or "", name, node.about]
+    return find_gpu(names, memory=node.gpu_memory, per_node=node.gpus, fabric=fabric.kind)
 
 
 def find_gpu(
     names: Sequence[str], *, memory: int | None = None, per_node: int, fabric: str | None = None
-) -> KnownGpu | UnknownGpu:
+) -> Gpu | UnknownGpu:
     """The GPU that the first telling name means. `memory` in MiB decides between its sizes.
 
     Form words (`pcie`, `nvl`) count wherever they occur. Two GPUs in one name, or a size that is not for sale, are
@@ -103,7 +95,7 @@ def find_gpu(
         rows = [row for row in published_gpus() if _named(row, name.lower(), everything)]
         if rows:
             found = _of_size(rows, memory or _size_in(name))
-            return found if isinstance(found, UnknownGpu) else _known(found, everything, memory, per_node, fabric)
+            return found if isinstance(found, UnknownGpu) else _figures(found, memory, per_node, fabric)
     given = next((name for name in names if name), "")
     return UnknownGpu(
         reason=f"no figures for GPU {given}" if given else "the GPU's type is unknown",
@@ -120,26 +112,21 @@ def _of_size(rows: list[GpuFigures], memory: int | None) -> GpuFigures | Unknown
         sizes = ", ".join(row.name for row in rows)
         if memory is None:
             return UnknownGpu(reason=f"it may be any of: {sizes}", hint="set `gpu_memory` of the node class")
-        return UnknownGpu(
-            reason=f"no figures for a GPU of {memory / 1024:.0f} GiB among: {sizes}", hint="check `gpu_memory`"
-        )
+        reason = f"no figures for a GPU of {memory / 1024:.0f} GiB among: {sizes}"
+        return UnknownGpu(reason=reason, hint="check `gpu_memory`")
     return fitting[0]
 
 
-def _known(row: GpuFigures, everything: str, memory: int | None, per_node: int, fabric: str | None) -> KnownGpu:
-    rate = row.network.get(fabric or "", row.network["default"])
-    assumptions = [] if row.assumed.lower() in everything else [row.assumed]
-    assumptions.append(f"network of {rate * 8:g} Gb/s per GPU")
-    gpu = Gpu(
+def _figures(row: GpuFigures, memory: int | None, per_node: int, fabric: str | None) -> Gpu:
+    return Gpu(
         name=row.name,
         memory=min(row.memory, memory or row.memory) * _MEBIBYTE,
         flops=row.tflops * 1e12,
         memory_bandwidth=row.memory_bandwidth * _GIGA,
         node_bandwidth=row.node * _GIGA,
-        network_bandwidth=rate * _GIGA,
+        network_bandwidth=row.network.get(fabric or "", row.network["default"]) * _GIGA,
         per_node=per_node,
     )
-    return KnownGpu(gpu=gpu, source=row.source, assumptions=tuple(assumptions))
 
 
 def _named(row: GpuFigures, name: str, everything: str) -> bool:

@@ -256,7 +256,7 @@ def shards_parameters(setup: TrainingSetup) -> bool:
 
 def _bytes(setup: TrainingSetup) -> _Bytes:
     stored = parameter_bytes(setup)
-    gradient: float = setup.gradient_bytes or (4 if setup.framework == "megatron" else stored)
+    gradient: float = 4 if setup.framework == "megatron" else stored
     copies = 2.0 if setup.precision == "fp8" and setup.framework == "megatron" else 0.0
     # Transformer Engine keeps each weight in 8 bits as it is and transposed (2.11, pytorch/module/base.py).
     step = 6.0 if setup.framework == "deepspeed" and stored == 2 and setup.sharding != "none" else 0.0

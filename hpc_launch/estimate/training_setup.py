@@ -14,7 +14,6 @@ Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "hsdp", 
 """What the data-parallel replicas share: nothing, or as ZeRO, PyTorch's FSDP or Megatron do."""
 Optimizer = Literal["adam", "adam8bit", "muon", "sgd"]
 Recompute = Literal["none", "selective", "full"]
-Schedule = Literal["1f1b", "interleaved", "gpipe"]
 Framework = Literal["megatron", "deepspeed", "pytorch"]
 
 
@@ -29,8 +28,6 @@ class TrainingSetup(Struct, frozen=True, kw_only=True):
     """Replicas that share one copy of the states (HSDP); None for all."""
     framework: Framework = "pytorch"
     precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
-    gradient_bytes: int | None = None
-    """Bytes per stored gradient element; None for the framework's default."""
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
     flash_attention: bool = True
@@ -38,7 +35,6 @@ class TrainingSetup(Struct, frozen=True, kw_only=True):
     """Whether norms are one kernel that keeps its input, and not several operations that keep their results."""
     dropout: bool = False
     """Whether attention and residual connections have dropout, whose masks are kept."""
-    schedule: Schedule = "1f1b"
     offload_optimizer: bool = False
     offload_parameters: bool = False
     bucket_elements: int | None = None
@@ -135,14 +131,12 @@ def padded_vocabulary(model: ModelConfig, setup: TrainingSetup) -> int:
 def layers_in_flight(stage: Stage, setup: TrainingSetup) -> float:
     """Layers whose activations the stage keeps at its peak, as a multiple of its layers.
 
-    1F1B: a stage runs ahead by the stages behind it. Interleaved: Megatron-LM d98e8a64,
-    core/pipeline_parallel/schedules.py (num_warmup_microbatches). GPipe: all micro batches.
+    1F1B: a stage runs ahead by the stages behind it. Virtual stages are interleaved: Megatron-LM d98e8a64,
+    core/pipeline_parallel/schedules.py (num_warmup_microbatches).
     """
     parallel, steps = setup.layout.parallel, max(setup.layout.microbatches, 1)
-    if setup.schedule == "gpipe":
-        return steps
     behind = parallel.pp - stage.index - 1
-    if parallel.vpp is None or setup.schedule == "1f1b":
+    if parallel.vpp is None:
         return min(behind + 1, steps)
     chunks = 2 * behind + (parallel.vpp - 1) * parallel.pp + 1
     return min(chunks, steps * parallel.vpp) / parallel.vpp

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.estimate.gpu import KnownGpu, UnknownGpu, gpu_of_node_class
+from hpc_launch.estimate.gpu import Gpu, UnknownGpu, gpu_of_node_class
 from hpc_launch.estimate.memory import MemoryEstimate, memory, reductions
 from hpc_launch.estimate.training_setup import Framework, Optimizer, Recompute, Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
@@ -106,7 +106,6 @@ def job_training(
         precision=_precision(job, given),
         optimizer=_optimizer(given),
         recompute=_recompute(strategy, given),
-        schedule="interleaved" if layout.parallel.vpp else "1f1b",
         offload_optimizer=offload[0],
         offload_parameters=offload[1],
         bucket_elements=strategy.buckets if strategy.zero_stage and user_config is None else None,
@@ -210,7 +209,7 @@ class JobEstimate(Struct, frozen=True):
     model: ModelConfig
     training: JobTraining | UnknownTraining
     memory: MemoryEstimate | None
-    gpu: KnownGpu | UnknownGpu
+    gpu: Gpu | UnknownGpu
     available: int | None
     """Of the GPU for each process."""
 
@@ -234,9 +233,9 @@ def job_estimate(resolved: Resolved, model: ModelConfig, user_config: UserStrate
     )
 
 
-def _available(size: JobSize, gpu: KnownGpu | UnknownGpu) -> int | None:
+def _available(size: JobSize, gpu: Gpu | UnknownGpu) -> int | None:
     nominal = size.node_class.gpu_memory
-    whole = gpu.gpu.memory if isinstance(gpu, KnownGpu) else nominal * 2**20 if nominal is not None else None
+    whole = gpu.memory if isinstance(gpu, Gpu) else nominal * 2**20 if nominal is not None else None
     if whole is None or not size.gpus_per_node:
         return None
     return whole // max(1, -(-size.processes_per_node // size.gpus_per_node))
@@ -251,7 +250,7 @@ def memory_findings(resolved: Resolved, estimate: JobEstimate) -> list[Finding]:
         return []
     setup = estimate.training.setup
     key = "parallel" if setup.framework == "megatron" else "strategy"
-    name = f" of {estimate.gpu.gpu.name}" if isinstance(estimate.gpu, KnownGpu) else ""
+    name = f" of {estimate.gpu.name}" if isinstance(estimate.gpu, Gpu) else ""
     better = [(one.saved, one) for one in reductions(estimate.model, setup)]
     if needs.states > available:
         better = [(needs.states - memory(estimate.model, one.setup).states, one) for _, one in better]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused, UsageError, UserError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.estimate.compare_layouts import ComparedLayout, Comparison, compare_layouts, recommended
-from hpc_launch.estimate.gpu import Gpu, KnownGpu, UnknownGpu, gpu_of_node_class
+from hpc_launch.estimate.gpu import Gpu, UnknownGpu, gpu_of_node_class
 from hpc_launch.estimate.step_time import StepTime, Walltime, calibrated, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.job import JobSpec
@@ -105,11 +105,11 @@ def known_training(checked: CheckedJob) -> KnownTraining | str:
     if setup.layout.world_size % setup.layout.model_parallel:
         return "its layout is not valid"
     gpu = gpu_of_node_class(size.queue.node_class, size.node_class, resolved.site.fabric)
-    if not isinstance(gpu, KnownGpu):
+    if not isinstance(gpu, Gpu):
         return gpu.reason
     if setup.layout.world_size != size.gpus_per_node * resolved.job.max_nodes:
         return "it does not run one process per GPU"
-    return KnownTraining(model, setup, replace(gpu.gpu, per_node=size.gpus_per_node))
+    return KnownTraining(model, setup, replace(gpu, per_node=size.gpus_per_node))
 
 
 def _of_run(pace: MeasuredPace) -> KnownTraining | str:
@@ -181,7 +181,7 @@ def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
         raise UsageError(f"the layouts cannot be compared: {known.reason}", known.hint)
     if not size.gpus_per_node:
         raise UsageError("the layouts cannot be compared: the job requests no GPUs", "set `gpus_per_node`")
-    gpu = replace(known.gpu, per_node=size.gpus_per_node)
+    gpu = replace(known, per_node=size.gpus_per_node)
     found = compare_layouts(model, training.setup, gpu, layout_choices(job, size, model, training.setup))
     if pace is None:
         return JobLayouts(job, found, recommended(found), training.setup, None)
@@ -245,9 +245,9 @@ def job_plan(
     node_sizes = size.slots or (size.processes_per_node,) * job.max_nodes
     divides = not any(found.code in LAYOUT_CODES for found in errors(checked.findings))
     step = None
-    if estimate is not None and isinstance(estimate.training, JobTraining) and isinstance(estimate.gpu, KnownGpu):
+    if estimate is not None and isinstance(estimate.training, JobTraining) and isinstance(estimate.gpu, Gpu):
         shared = layout.world_size != size.gpus_per_node * job.max_nodes  # a GPU runs several processes, or none
-        step = None if shared else step_time(estimate.model, estimate.training.setup, estimate.gpu.gpu)
+        step = None if shared else step_time(estimate.model, estimate.training.setup, estimate.gpu)
     scaled = scaled_pace(checked, pace) if pace is not None else None
     if step is not None and isinstance(scaled, ScaledPace):
         step = calibrated(step, scaled.step_s)

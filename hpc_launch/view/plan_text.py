@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_launch.estimate.gpu import KnownGpu
+from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import MemoryEstimate, reductions
 from hpc_launch.estimate.step_time import Walltime
 from hpc_launch.estimate.training_setup import stage_layers
@@ -44,7 +44,7 @@ def _job(plan: JobPlan) -> Iterator[str]:
     size = plan.size
     gpus = f" × {size.gpus_per_node} GPUs" if size.gpus_per_node else ""
     gpu = plan.estimate.gpu if plan.estimate is not None else None
-    kind = f" ({gpu.gpu.name})" if isinstance(gpu, KnownGpu) and size.gpus_per_node else ""
+    kind = f" ({gpu.name})" if isinstance(gpu, Gpu) and size.gpus_per_node else ""
     time = f", {format_time(size.time_s)}" if size.time_s is not None else ""
     nodes = f"{plan.nodes} node{'s' if plan.nodes > 1 else ''}"
     yield f"{plan.name} on {plan.site}, queue {size.queue_name}: {nodes}{gpus}{kind}{time}"
@@ -63,7 +63,7 @@ def _layout(plan: JobPlan) -> Iterator[str]:
         if len(set(layers)) > 1:
             yield f"layers of the pipeline stages: {stage_text(layers)}"
     gpu = plan.estimate.gpu if plan.estimate is not None else None
-    yield from link_lines(plan.groups, gpu.gpu if isinstance(gpu, KnownGpu) and plan.size.gpus_per_node else None)
+    yield from link_lines(plan.groups, gpu if isinstance(gpu, Gpu) and plan.size.gpus_per_node else None)
 
 
 def _batch(plan: JobPlan) -> Iterator[str]:

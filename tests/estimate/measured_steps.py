@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.estimate.gpu import Gpu, KnownGpu, find_gpu
+from hpc_launch.estimate.gpu import Gpu, find_gpu
 from hpc_launch.estimate.step_time import StepTime, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.launcher import Parallel
@@ -73,8 +73,8 @@ ALEPH_ALPHA = {
 
 def gpu(name: str, memory: int) -> Gpu:
     found = find_gpu([name], memory=memory, per_node=8)
-    assert isinstance(found, KnownGpu)
-    return found.gpu
+    assert isinstance(found, Gpu)
+    return found
 
 
 def rows(name: str) -> Iterator[dict[str, str]]:

@@ -98,7 +98,6 @@ def torchtitan(row: Row) -> tuple[ModelConfig, TrainingSetup]:
         recompute="full" if row["recompute"] == "full" else "selective",
         compiled=row["compiled"] == "yes",
         expandable_segments=True,
-        schedule="interleaved" if row["vpp"] else "1f1b",
     )
     return models[row["model"]], setup
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hpc_launch.base.findings import Place
-from hpc_launch.estimate.gpu import KnownGpu, UnknownGpu, find_gpu, gpu_of_node_class, published_gpus
+from hpc_launch.estimate.gpu import Gpu, UnknownGpu, find_gpu, gpu_of_node_class, published_gpus
 from hpc_launch.sites.read_profile import load_site_profile
 
 
@@ -29,8 +29,8 @@ from hpc_launch.sites.read_profile import load_site_profile
 )
 def test_names(names: list[str], memory: int | None, expected: str) -> None:
     found = find_gpu(names, memory=memory, per_node=4)
-    assert isinstance(found, KnownGpu)
-    assert found.gpu.name == expected
+    assert isinstance(found, Gpu)
+    assert found.name == expected
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_unknown(names: list[str], memory: int | None, reason: str) -> None:
     assert found.reason == reason
 
 
-def test_assumptions_are_stated() -> None:
+def test_the_network_is_that_of_the_site() -> None:
     found = find_gpu(["h100"], memory=80 * 1024, per_node=8, fabric="slingshot")
-    assert isinstance(found, KnownGpu)
-    assert found.assumptions == ("SXM", "network of 200 Gb/s per GPU")
-    assert found.gpu.memory == 81559 * 1024 * 1024
+    assert isinstance(found, Gpu)
+    assert found.network_bandwidth == 25e9
+    assert found.memory == 81559 * 1024 * 1024
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_assumptions_are_stated() -> None:
 def test_shipped_profiles(site: str, node_class: str, expected: str | None) -> None:
     profile = load_site_profile(site, Place("job.yaml"))
     found = gpu_of_node_class(node_class, profile.node_classes[node_class], profile.fabric)
-    assert (found.gpu.name if isinstance(found, KnownGpu) else None) == expected
+    assert (found.name if isinstance(found, Gpu) else None) == expected
 
 
 def test_every_row_is_found_by_its_own_name() -> None:
     for row in published_gpus():
         found = find_gpu([row.name], memory=row.memory, per_node=8)
-        assert isinstance(found, KnownGpu)
-        assert found.gpu.name == row.name
+        assert isinstance(found, Gpu)
+        assert found.name == row.name
         assert row.source
