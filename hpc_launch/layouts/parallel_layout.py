@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import gcd
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
@@ -61,37 +61,18 @@ def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Bat
     if train is None:
         steps = 1 if steps is None else steps
         return Batch(None if replicas is None else (micro or 1) * steps * replicas, micro, steps), []
-    if replicas is None:
-        return _without_replicas(train, micro, steps, places)
-    if micro is None and steps is None:
+    if replicas is not None and micro is None and steps is None:
         steps = 1
-    return _divided(train, micro, steps, replicas, places)
-
-
-def _without_replicas(
-    train: int, micro: int | None, steps: int | None, places: BatchPlaces
-) -> tuple[Batch | None, list[Finding]]:
-    known = (micro or 1) * (steps or 1)
-    if train % known:
-        return _uneven(train, f"micro batch × accumulation = {known}", known, places)
-    return Batch(train, micro, steps), []
-
-
-def _divided(
-    train: int, micro: int | None, steps: int | None, replicas: int, places: BatchPlaces
-) -> tuple[Batch | None, list[Finding]]:
-    known = (micro or 1) * (steps or 1) * replicas
-    if micro is not None and steps is not None:
-        if train == known:
-            return Batch(train, micro, steps), []
+    known = (micro or 1) * (steps or 1) * (replicas or 1)
+    if replicas is not None and micro is not None and steps is not None and train != known:
         message = f"the global batch is {train}, but {micro} × {steps} × {replicas} replicas = {known}"
         return _refused(message, places.train, f"set it to {known}, or remove one of the three")
-    if train % known or train < known:
+    if train % known:
         factors = [f"micro batch {micro}" if micro else "", f"accumulation {steps}" if steps and steps > 1 else ""]
-        product = " × ".join([factor for factor in factors if factor] + [f"{replicas} replicas"])
-        return _uneven(train, f"{product} = {known}", known, places)
+        factors.append(f"{replicas} replicas" if replicas is not None else "")
+        return _uneven(train, f"{' × '.join(filter(None, factors))} = {known}", known, places)
     rest = train // known
-    return Batch(train, micro or rest, steps or rest), []
+    return Batch(train, micro, steps) if replicas is None else Batch(train, micro or rest, steps or rest), []
 
 
 def _uneven(train: int, by: str, known: int, places: BatchPlaces) -> tuple[None, list[Finding]]:
@@ -104,21 +85,16 @@ def _refused(message: str, place: Place, hint: str) -> tuple[None, list[Finding]
     return None, [Finding(FindingCode.INCONSISTENT_BATCH, message, place, hint)]
 
 
-class ModelShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelShape(Struct, frozen=True, kw_only=True):
     """The sizes of a transformer that limit its parallelism. None: not checked."""
 
-    num_layers: Annotated[int | None, Meta(ge=1)] = None
-    """Transformer layers."""
-    hidden_size: Annotated[int | None, Meta(ge=1)] = None
-    """Width of the residual stream."""
-    heads: Annotated[int | None, Meta(ge=1)] = None
-    """Attention heads."""
-    query_groups: Annotated[int | None, Meta(ge=1)] = None
-    """Groups of grouped-query attention. Default: one per head."""
-    num_experts: Annotated[int | None, Meta(ge=1)] = None
-    """Experts per mixture-of-experts layer."""
-    seq_length: Annotated[int | None, Meta(ge=1)] = None
-    """Tokens per sequence."""
+    num_layers: int | None = None
+    hidden_size: int | None = None
+    heads: int | None = None
+    query_groups: int | None = None
+    """None also if each head has its own."""
+    num_experts: int | None = None
+    seq_length: int | None = None
 
 
 class ParallelLayout(Struct, frozen=True):

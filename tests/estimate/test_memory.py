@@ -140,16 +140,6 @@ def test_bytes_per_parameter(framework: str, sharding: str, each: float) -> None
     assert states(setup) == pytest.approx(each, rel=1e-3)
 
 
-def test_states_of_other_optimizers_and_groups() -> None:
-    setup = replace(megatron(32), framework="pytorch", sharding="hsdp", shard_group=8)
-    assert states(setup) == pytest.approx(16 / 8)
-    eight_bit = replace(setup, sharding="none", optimizer="adam8bit")
-    assert states(eight_bit) == pytest.approx(8 + 2 * (1 + 4 / 256))
-    assert states(replace(eight_bit, optimizer="sgd")) == pytest.approx(8 + 4)
-    assert 8 + 4 < states(replace(eight_bit, optimizer="muon")) < 8 + 8
-    assert states(replace(setup, framework="deepspeed", sharding="zero3", offload_optimizer=True)) == 2 / 8
-
-
 def test_experts_are_shared_by_fewer_replicas() -> None:
     """With EP 8 on 8 GPUs, each expert exists once: its optimizer states are not shared."""
     setup = replace(megatron(8, ep=8), sharding="distributed_optimizer")
@@ -165,15 +155,6 @@ def test_the_estimate_is_of_the_stage_that_needs_the_most() -> None:
     assert memory(LLAMA_3_8B, setup) == max(by_stage, key=lambda estimate: estimate.total)
     assert [estimate.logits > 0 for estimate in by_stage] == [False, False, False, True]
     assert all(estimate.low < estimate.total < estimate.high for estimate in by_stage)
-
-
-def test_selective_recomputation_of_torchtitan_keeps_every_second_matrix() -> None:
-    """Input, queries, values, attention's output and sums, the gate, and without the compiler the MLP's output."""
-    setup = replace(megatron(8), framework="pytorch", recompute="selective", flash_attention=True)
-    width = 4096 + 4096 + 1024 + 4096 + 14336
-    assert kept(LLAMA_3_8B, setup, 0) == 2048 * (2 * (width + 4096) + 4 * 32)
-    assert kept(LLAMA_3_8B, replace(setup, compiled=True), 0) == 2048 * (2 * width + 4 * 32)
-    assert kept(MIXTURE, replace(setup, compiled=True), 0) == 2048 * (2 * (width + 14336) + 4 * 32)
 
 
 def test_fewer_tokens_than_ranks() -> None:
