@@ -30,14 +30,12 @@ _SHARDINGS: tuple[Sharding, ...] = (
 
 
 class Choices(Struct, frozen=True, kw_only=True):
-    """What a comparison may change. By default whatever the framework can do, but for offloading, which stays."""
+    """What a comparison may change. By default whatever the framework can do; offloading stays."""
 
     model_parallel: bool = True
     """Whether TP, PP, VPP, CP and EP may change."""
     shardings: tuple[Sharding, ...] | None = None
     """None: all that the framework has."""
-    offload: tuple[tuple[bool, bool], ...] | None = None
-    """Whether optimizer states and parameters are in host memory; None: as now."""
     recompute: tuple[Recompute, ...] = ("none", "selective", "full")
     """From the least to the most."""
 
@@ -68,7 +66,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 def compare_layouts(model: ModelConfig, like: TrainingSetup, gpu: Gpu, choices: Choices = EVERYTHING) -> Comparison:
     """Compare the layouts of a training like this one: as many GPUs, the same batch, sequence, framework and precision.
 
-    It varies the micro batch, and what `choices` allows of TP, PP, VPP, CP, EP, sharding, offloading and recomputation.
+    It varies the micro batch, and what `choices` allows of TP, PP, VPP, CP, EP, sharding and recomputation.
     Of the degrees of recomputation, only the least that fits is listed: more is only slower. A layout fits if the upper
     end of its memory estimate does. The step times rank the layouts; they are not a prediction of seconds.
     """
@@ -98,29 +96,21 @@ def allowed_setups(
     """
     shape = replace(model.shape, seq_length=like.sequence)
     world = like.layout.world_size
-    offloads = choices.offload or ((like.offload_optimizer, like.offload_parameters),)
     for parallel in _parallels(model, like, per_node, choices):
         layout = ParallelLayout(parallel, world)
         found = check(layout, shape, lambda _: None, gpus_per_node=per_node, even=like.framework == "megatron")
         if errors(found) or (found and choices.model_parallel):
             continue
-        shardings = _shardings(like, layout, per_node)
-        for sharding, (optimizer, weights) in product(shardings, offloads):
+        for sharding in _shardings(like, layout, per_node):
             if choices.shardings is not None and sharding not in choices.shardings:
                 continue
-            if optimizer and not _can_offload(sharding, weights=weights):
+            if like.offload_optimizer and not _can_offload(sharding, weights=like.offload_parameters):
                 continue
-            if not optimizer and sharding != "none" and layout.dp * parallel.cp == 1:
+            if not like.offload_optimizer and sharding != "none" and layout.dp * parallel.cp == 1:
                 continue  # nobody to share with
-            yield replace(
-                like,
-                layout=layout,
-                sharding=sharding,
-                shard_group=per_node if sharding == "hsdp" else None,
-                recompute=choices.recompute[-1],
-                offload_optimizer=optimizer,
-                offload_parameters=weights,
-            )
+            group = per_node if sharding == "hsdp" else None
+            most = choices.recompute[-1]
+            yield replace(like, layout=layout, sharding=sharding, shard_group=group, recompute=most)
 
 
 def rank(

@@ -11,31 +11,13 @@ from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.job.strategy import FullySharded
-from hpc_launch.model.model_config import ModelConfig, parameters
-from hpc_launch.plan.job_size import JobSize
-
-_OPTIMIZER = 16
-"""Bytes per parameter: weights, two moments and gradients in 32 bits (DeepSpeed 0.19.8, runtime/zero/stage3.py,
-estimate_zero3_model_states_mem_needs)."""
-_WITH_WEIGHTS = 18
-"""Also the weights in 16 bits."""
-_BUFFERS = 1.5
-"""Its allowance for buffers."""
 
 
-def host_memory(model: ModelConfig, nodes: int, *, weights: bool) -> int:
-    """Bytes on each of the nodes that share an offloaded optimizer, and the weights too."""
-    return round(parameters(model).total * (_WITH_WEIGHTS if weights else _OPTIMIZER) * _BUFFERS / nodes)
+def layout_choices(job: JobSpec, setup: TrainingSetup) -> Choices:
+    """Megatron's `parallel:`, ZeRO's stage, or FSDP's sharding; always micro batch and recomputation.
 
-
-_MIB = 2**20
-
-
-def layout_choices(job: JobSpec, size: JobSize, model: ModelConfig, setup: TrainingSetup) -> Choices:
-    """Megatron's `parallel:`, ZeRO's stage and offloading, or FSDP's sharding; always micro batch and recomputation.
-
-    Model parallelism is in the hands of the program, unless it reads `parallel:`. FSDP's offloading stays as it is:
-    no published run measures its optimizer on the host. SHARD_GRAD_OP is left out: its memory is not modelled.
+    Model parallelism is in the hands of the program, unless it reads `parallel:`. Offloading stays as it is.
+    SHARD_GRAD_OP is left out: its memory is not modelled.
     """
     strategy = job.strategy
     if strategy.name == "megatron":
@@ -44,7 +26,6 @@ def layout_choices(job: JobSpec, size: JobSize, model: ModelConfig, setup: Train
         return Choices(
             model_parallel=False,
             shardings=None if strategy.file is None else (setup.sharding,),
-            offload=_offload(job, size, model),
             recompute=("none", "full"),
         )
     return Choices(
@@ -63,16 +44,6 @@ def _shardings(job: JobSpec, setup: TrainingSetup) -> tuple[Sharding, ...]:
     if strategy.fsdp.version == 1:
         return (*plain, "fsdp1", "hsdp")
     return (*plain, "fsdp2")
-
-
-def _offload(job: JobSpec, size: JobSize, model: ModelConfig) -> tuple[tuple[bool, bool], ...] | None:
-    """Offloading to the host's memory, where that is known to suffice. NVMe stays as it is."""
-    strategy = job.strategy
-    if strategy.file is not None or "nvme" in {strategy.offload_optimizer, strategy.offload_param}:
-        return None
-    has = size.memory or size.node_class.memory or 0
-    fitting = [weights for weights in (False, True) if host_memory(model, job.max_nodes, weights=weights) <= has * _MIB]
-    return ((False, False), *((True, weights) for weights in fitting))
 
 
 def layout_keys(job: JobSpec, setup: TrainingSetup) -> dict[str, dict[str, Any]]:

@@ -182,7 +182,7 @@ def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
     if not size.gpus_per_node:
         raise UsageError("the layouts cannot be compared: the job requests no GPUs", "set `gpus_per_node`")
     gpu = replace(known, per_node=size.gpus_per_node)
-    found = compare_layouts(model, training.setup, gpu, layout_choices(job, size, model, training.setup))
+    found = compare_layouts(model, training.setup, gpu, layout_choices(job, training.setup))
     if pace is None:
         return JobLayouts(job, found, recommended(found), training.setup, None)
     scaled = scaled_pace(checked, pace)

@@ -62,10 +62,6 @@ def stage_text(layers: tuple[int, ...]) -> str:
     return "+".join(f"{count}×{size}" if count > 1 else str(size) for size, count in runs)
 
 
-def _offload(one: ComparedLayout) -> str:
-    return "all" if one.setup.offload_parameters else "optimizer" if one.setup.offload_optimizer else "-"
-
-
 _COLUMNS = (
     _size("tp"),
     _size("pp"),
@@ -77,7 +73,6 @@ _COLUMNS = (
     _Column("MICRO", lambda one: str(one.setup.layout.parallel.micro_batch)),
     _Column("STEPS", lambda one: str(one.setup.layout.microbatches)),
     _Column("SHARDING", lambda one: one.setup.sharding.replace("_", " ")),
-    _Column("OFFLOAD", _offload, lambda one: one.setup.offload_optimizer),
     _Column("RECOMPUTE", lambda one: one.setup.recompute),
     _Column("GIB", lambda one: gib(one.memory.total)),
 )

@@ -55,7 +55,6 @@ _CHOICES = st.sampled_from(
     [
         Choices(),
         Choices(model_parallel=False, recompute=("none", "full")),
-        Choices(model_parallel=False, offload=((False, False), (True, False), (True, True))),
     ]
 )
 _FRAMEWORKS = st.sampled_from(["megatron", "pytorch", "deepspeed"])
