@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import gcd
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
@@ -85,16 +85,24 @@ def _refused(message: str, place: Place, hint: str) -> tuple[None, list[Finding]
     return None, [Finding(FindingCode.INCONSISTENT_BATCH, message, place, hint)]
 
 
+_Size = Annotated[int | None, Meta(ge=1)]
+
+
 class ModelShape(Struct, frozen=True, kw_only=True):
     """The sizes of a transformer that limit its parallelism. None: not checked."""
 
-    num_layers: int | None = None
-    hidden_size: int | None = None
-    heads: int | None = None
-    query_groups: int | None = None
-    """None also if each head has its own."""
-    num_experts: int | None = None
-    seq_length: int | None = None
+    num_layers: _Size = None
+    """Transformer layers."""
+    hidden_size: _Size = None
+    """Width of the residual stream."""
+    heads: _Size = None
+    """Attention heads."""
+    query_groups: _Size = None
+    """Groups of grouped-query attention. Default: one per head."""
+    num_experts: _Size = None
+    """Experts per mixture-of-experts layer."""
+    seq_length: _Size = None
+    """Tokens per sequence."""
 
 
 class ParallelLayout(Struct, frozen=True):
