@@ -1,9 +1,9 @@
 """Detect the site of this machine by matching the `detect:` rules of all profiles on the search path.
 
 The methods are tried in order, and the first one with a match decides: variables set by the site, fully qualified host
-names, existing files, and finally Slurm's cluster name, which requires a query to the controller. If the controller
-does not answer, the login host names of the profile decide instead. If two profiles match by the same method, neither
-is chosen. The user's own profiles come first: somebody else's profile decides only where none of them matches.
+names, existing files, and finally Slurm's cluster name, which requires a query to the controller. If two profiles match
+by the same method, neither is chosen. The user's own profiles come first: somebody else's profile decides only where
+none of them matches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.files import read_text
 from hpc_launch.job.yaml_source import MAX_BYTES, parse_document
-from hpc_launch.sites.profile import DetectionRule, Hosts
+from hpc_launch.sites.profile import DetectionRule
 from hpc_launch.sites.search_path import ProfileFile, profile_files
 
 _TOP_KEY = re.compile(r"^([A-Za-z_]+):", re.MULTILINE)
@@ -35,16 +35,6 @@ class ProfileCandidate(Struct, frozen=True):
     rules: tuple[DetectionRule, ...]
     fault: str | None = None
     """Why its rules could not be read."""
-
-
-def login_hosts(path: Path) -> list[str]:
-    """Patterns of the login host names in a profile; none if the file cannot be read."""
-    try:
-        text = read_text(path, longest=MAX_BYTES)
-        document, _ = parse_document(_top_level_block(text, "hosts") or "", str(path))
-        return convert(document.data.get("hosts") or {}, Hosts).login if document is not None else []
-    except (OSError, UnicodeDecodeError, ValidationError):
-        return []
 
 
 def candidates(project: Path | None = None) -> Iterator[ProfileCandidate]:
@@ -180,19 +170,14 @@ def detect(machine: Machine, project: Path | None = None) -> Detection:
         for method in METHODS:
             matches = tuple(match for profile in group if (match := _first_match(profile, method, asked)))
             if matches:
-                return Detection(_only(matches), matches, unread, next(iter(answers), None))
+                return Detection(matches[0] if len(matches) == 1 else None, matches, unread, next(iter(answers), None))
     if faults:
-        matches = tuple(match for profile in profiles if (match := _by_login_host(profile, machine)))
-        return Detection(_only(matches), matches, unread, None, faults[0])
+        return Detection(None, (), unread, None, faults[0])
     local = next((profile for profile in profiles if profile.name == "local"), None)
     chosen = None
     if local is not None and not machine.has_slurm():
         chosen = Match("local", local.path, local.layer, "local", "Slurm is not installed on this machine")
     return Detection(chosen, (chosen,) if chosen else (), unread, next(iter(answers), None))
-
-
-def _only(matches: tuple[Match, ...]) -> Match | None:
-    return matches[0] if len(matches) == 1 else None
 
 
 def rule_matches(rule: DetectionRule, machine: Machine) -> bool:
@@ -212,23 +197,6 @@ def _first_match(profile: ProfileCandidate, method: str, machine: Machine) -> Ma
     for rule in profile.rules:
         if _method(rule) == method and (reasons := _reasons(rule, machine)):
             return Match(profile.name, profile.path, profile.layer, method, " and ".join(reasons))
-    return None
-
-
-def _by_login_host(profile: ProfileCandidate, machine: Machine) -> Match | None:
-    """A profile with a rule on the cluster's name, which is not known, where everything else in it matches.
-
-    The host name must match a `host` of that rule, or a login host of the profile.
-    """
-    for rule in profile.rules:
-        rest = replace(rule, cluster=None)
-        if rule.cluster is None or (rest != DetectionRule() and not _reasons(rest, machine)):
-            continue
-        patterns = [rule.host] if rule.host is not None else login_hosts(profile.path)
-        host = next((one for one in machine.hosts for text in patterns if fnmatchcase(one, text)), None)
-        if host is not None:
-            reason = f"login host {host}; the Slurm controller, which knows the cluster's name, does not answer"
-            return Match(profile.name, profile.path, profile.layer, "host", reason)
     return None
 
 

@@ -108,79 +108,56 @@ def provenance_of(layers: Sequence[SiteLayer]) -> dict[str, Provenance]:
     return {place.file: provenance(one.document) for one in layers if (place := one.document.places.get(()))}
 
 
-class _Parameters:
-    """Values of a profile's parameters, and their errors (HL311)."""
+def fill(merged: Merged, findings: list[Finding], *, examples: bool = False) -> None:
+    """Substitute `${param.NAME}` in all text of the profile, with HL311 for errors. A value that consists of one
+    parameter may become a number. With `examples`, examples replace missing values."""
+    tables = (merged.data.get("parameters"), merged.data.get("values"))
+    declared, given = (table if isinstance(table, dict) else {} for table in tables)
+    known = f"known parameters: {', '.join(declared)}" if declared else "this profile has no `parameters:`"
+    texts: dict[str, str] = {}
 
-    def __init__(self, merged: Merged, findings: list[Finding], *, examples: bool) -> None:
-        self.merged = merged
-        self.findings = findings
-        self.examples = examples
-        declared, given = merged.data.get("parameters"), merged.data.get("values")
-        self.declared: dict[str, Any] = declared if isinstance(declared, dict) else {}
-        self.given: dict[str, Any] = given if isinstance(given, dict) else {}
-        self.values: dict[str, str] = {}
-        self.numbers: dict[str, int] = {}
-        for name, parameter in self.declared.items():
-            self.read_value(name, parameter if isinstance(parameter, dict) else {})
-        for name in self.given:
-            if name not in self.declared:
-                self.fault(f"unknown parameter `{name}`", ("values", name), self.hint())
+    def fault(message: str, path: KeyPath, hint: str) -> None:
+        findings.append(Finding(FindingCode.INVALID_PARAMETER, message, merged.places.get(path), hint))
 
-    def read_value(self, name: str, parameter: dict[str, Any]) -> None:
-        """Determine the value of one parameter: the given one, or its default."""
-        value, about = self.given.get(name, parameter.get("default")), parameter.get("about")
-        if value is None and self.examples:
+    for name in given:
+        if name not in declared:
+            fault(f"unknown parameter `{name}`", ("values", name), known)
+    for name, entry in declared.items():
+        parameter = entry if isinstance(entry, dict) else {}
+        about, pattern = parameter.get("about"), parameter.get("pattern")
+        value = given.get(name, parameter.get("default"))
+        if value is None and examples:
             value = parameter.get("example")
         if value is None:
             hint = f"set `values: {{{name}: …}}` in a profile that extends this one, or in user.yaml"
-            self.fault(f"parameter `{name}` is not set", ("parameters", name), f"{about}: {hint}" if about else hint)
-            return
-        text = self.merged.written.get(("values", name), str(value))
-        pattern = parameter.get("pattern")
+            fault(f"parameter `{name}` is not set", ("parameters", name), f"{about}: {hint}" if about else hint)
+            continue
+        text = texts[name] = merged.written.get(("values", name), str(value))
         if isinstance(pattern, str) and not matches_whole(pattern, text):
             message = f"the value `{text}` of parameter `{name}` does not match `{pattern}`"
-            self.fault(message, ("values", name), about or f"write a value that matches `{pattern}`")
-        self.values[name] = text
-        if text.isascii() and text.isdecimal() and len(text) < 18:
-            self.numbers[name] = int(text)
+            fault(message, ("values", name), about or f"write a value that matches `{pattern}`")
 
-    def fill(self, value: Any, path: KeyPath) -> Any:
-        """Substitute `${param.NAME}` in all text of `value`. A value that consists of one parameter may become a
-        number."""
+    def substitute(match: re.Match[str], path: KeyPath) -> str:
+        name = match.group(1)
+        if name is not None and name not in declared:
+            fault(f"unknown parameter `{name}`", path, known)
+        return match.group() if name is None else texts.get(name, match.group())
+
+    def filled(value: Any, path: KeyPath) -> Any:
         if isinstance(value, dict):
-            return {key: self.fill(child, (*path, key)) for key, child in value.items()}
+            return {key: filled(child, (*path, key)) for key, child in value.items()}
         if isinstance(value, list):
-            return [self.fill(child, (*path, at)) for at, child in enumerate(value)]
+            return [filled(child, (*path, at)) for at, child in enumerate(value)]
         if not isinstance(value, str) or "${param." not in value:
             return value
         end = end_of_placeholders(value)
-        text = _PARAMETER.sub(lambda match: self.substitute(match, path), value[:end]) + value[end:]
-        self.merged.written[path] = text
-        single_layer = _PARAMETER.fullmatch(value)
-        return self.numbers.get(single_layer.group(1), text) if single_layer else text
+        text = merged.written[path] = _PARAMETER.sub(lambda match: substitute(match, path), value[:end]) + value[end:]
+        is_number = _PARAMETER.fullmatch(value) and text.isascii() and text.isdecimal() and len(text) < 18
+        return int(text) if is_number else text
 
-    def substitute(self, match: re.Match[str], path: KeyPath) -> str:
-        """Text for one `${param.NAME}`. An unknown name stays as it is, with a finding."""
-        name = match.group(1)
-        if name is not None and name not in self.declared:
-            self.fault(f"unknown parameter `{name}`", path, self.hint())
-        return match.group() if name is None else self.values.get(name, match.group())
-
-    def hint(self) -> str:
-        """List the known parameters."""
-        return f"known parameters: {', '.join(self.declared)}" if self.declared else "this profile has no `parameters:`"
-
-    def fault(self, message: str, path: KeyPath, hint: str | None) -> None:
-        """Report an error at a value."""
-        self.findings.append(Finding(FindingCode.INVALID_PARAMETER, message, self.merged.places.get(path), hint))
-
-
-def fill(merged: Merged, findings: list[Finding], *, examples: bool = False) -> None:
-    """Substitute parameters in all text of the profile. With `examples`, examples replace missing values."""
-    parameters = _Parameters(merged, findings, examples=examples)
     for key in merged.data:
         if key != "parameters":
-            merged.data[key] = parameters.fill(merged.data[key], (key,))
+            merged.data[key] = filled(merged.data[key], (key,))
 
 
 def recorded(merged: Merged) -> str:

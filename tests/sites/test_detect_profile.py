@@ -97,18 +97,6 @@ def test_a_controller_that_does_not_answer_is_named(write: Write) -> None:
     assert caught.value.exit_code == 4
 
 
-def test_without_the_controller_the_login_host_decides(write: Write) -> None:
-    write(
-        one=f"name: one\ndetect: [{{cluster: beta}}]\nhosts: {{login: ['gate*']}}{BODY}",
-        two=f"name: two\ndetect: [{{cluster: gamma, host: '*.example.org'}}]{BODY}",
-        three=f"name: three\ndetect: [{{cluster: delta}}]\nhosts: {{login: ['front*']}}{BODY}",
-    )
-    assert chosen(detect(deaf("gate1"))) == "one"
-    assert chosen(detect(deaf("front2.example.org", "front2"))) is None, "two and three match"
-    assert chosen(detect(deaf("a.example.org", "a"))) == "two"
-    assert chosen(detect(deaf("elsewhere"))) is None
-
-
 def test_two_that_fit_are_named_and_none_is_taken(write: Write) -> None:
     write(one=f"name: one\ndetect: [{{cluster: beta}}]{BODY}", two=f"name: two\ndetect: [{{cluster: beta}}]{BODY}")
     found = detect(machine(cluster="beta"))
