@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
+INITIAL_PIDS = 0xEFFFFFFC  # the inode of the machine's own pid namespace (linux/proc_ns.h)
 PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 STARTERS = {
@@ -36,6 +37,23 @@ def text_of(path: str, limit: int = 1 << 16) -> str:
     try:
         with open(path, "rb") as file:
             return file.read(limit).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def pid_space() -> str:
+    """This boot and this pid namespace (pid_namespaces(7)), in which a process id is unique; '' if they are hidden."""
+    try:
+        return "%s:%d" % (text_of("/proc/sys/kernel/random/boot_id").strip(), os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""
+
+
+def machine_id() -> str:
+    """The machine (machine-id(5)), by which a reboot is told from another machine of the same name. '' in a container,
+    which may have a copy of its machine's."""
+    try:
+        return text_of("/etc/machine-id").strip() if os.stat("/proc/self/ns/pid").st_ino == INITIAL_PIDS else ""
     except OSError:
         return ""
 

@@ -147,21 +147,6 @@ def test_every_fault_is_told_at_once(shell: Shell) -> None:
     assert re.findall(r"^job\.yaml:(\d)", told, re.MULTILINE) == ["2", "3", "4", "5"]
 
 
-def test_the_faults_of_a_file_are_told_from_its_top(shell: Shell) -> None:
-    shell.job.write_text("name: x\nscript: gone.py\nprogress: {step: '(', loss: 'loss ('}\nargs: {a: '${nothing}'}\n")
-    said = shell.refused("job.yaml", "--site", "local")
-    lines = [int(line.split(":")[1]) for line in said.splitlines() if line.startswith("job.yaml:")]
-    assert lines == sorted(lines)
-    assert set(lines) == {2, 3, 4}
-
-
-def test_an_unquoted_walltime_means_hours(shell: Shell) -> None:
-    shell.job.write_text(GOOD + "time: 24:00:00\n")
-    done = shell.call("submit", "job.yaml", "--site", "here", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "#SBATCH --time=1-00:00:00 " in done.stdout
-
-
 def test_what_is_no_job_file(shell: Shell) -> None:
     (shell.folder / "junk").write_bytes(bytes(range(256)) * 400)
     (shell.folder / "zeros").write_bytes(bytes(1000))
@@ -225,14 +210,6 @@ def test_overrides_that_make_no_sense(shell: Shell) -> None:
         assert re.match(rf"--set {re.escape(text)}: {code} ", told), told
 
 
-def test_usage_faults_are_code_2(shell: Shell) -> None:
-    for words in (["submit"], ["submit", "job.yaml", "--set"], ["submit", "a", "b"], ["submti"], ["submit", "--no"]):
-        done = shell.call(*words)
-        assert (done.returncode, done.stdout) == (2, ""), words
-        assert "Error: " in done.stderr
-    shell.assert_nothing_done()
-
-
 def test_validate_for_programs(shell: Shell) -> None:
     shell.job.write_text(GOOD + "nodse: 2\ngpus_per_node: 9\n")
     strange = shell.folder / "a,b:c%\nd.yaml"
@@ -279,25 +256,6 @@ def test_a_mistyped_verb_or_command_names_the_nearest(shell: Shell) -> None:
         done = shell.call(*words.split())
         assert done.returncode == 2
         assert re.search(r"No such command '\w+'\. Did you mean '(status|list|clear|build|deepspeed)'\?", done.stderr)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: see tests/slurm/test_trouble.py")
-def test_folders_that_cannot_be_read_or_written(shell: Shell) -> None:
-    closed = shell.folder / "closed"
-    closed.mkdir()
-    (closed / "job.yaml").write_text(GOOD)
-    closed.chmod(0)
-    try:
-        assert "HL001 cannot read the file: permission denied" in shell.refused("closed/job.yaml", "--site", "local")
-        shell.job.chmod(0)
-        assert "HL001 cannot read the file: permission denied" in shell.refused("job.yaml", "--site", "local")
-        shell.job.chmod(0o644)
-        shell.job.write_text("name: x\nscript: closed/train.py\n")
-        assert "job.yaml:2:9: HL201" in shell.refused("job.yaml", "--site", "local")
-        shell.job.write_text(GOOD + "run_dir: closed\n")
-        assert "HL501" in shell.refused("job.yaml", "--site", "local")
-    finally:
-        closed.chmod(0o755)
 
 
 @pytest.mark.slow

@@ -285,6 +285,6 @@ def test_the_supervisor_imports_nothing_heavy() -> None:
         "*sorted({'click', 'pydantic', 'msgspec', 'jinja2', 'submitit', 'subprocess'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    names = "agent agent.job_processes base base.pid_space schedulers schedulers.job_files schedulers.local".split()
+    names = "agent agent.job_processes schedulers schedulers.job_files schedulers.local".split()
     expected = ["hpc_launch", *(f"hpc_launch.{name}" for name in names), "hpc_launch.schedulers.local.supervisor"]
     assert done.stdout.split() == expected

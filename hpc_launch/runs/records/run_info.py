@@ -17,11 +17,10 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from hpc_launch.agent.job_processes import start_of
+from hpc_launch.agent.job_processes import pid_space, start_of
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import access_to, only_writable_by
 from hpc_launch.base.json_records import file_lines, line_record, read_record
-from hpc_launch.base.pid_space import pid_space
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 
 

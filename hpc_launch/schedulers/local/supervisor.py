@@ -37,12 +37,13 @@ from hpc_launch.agent.job_processes import (
     SET_PDEATHSIG,
     belonging,
     below,
+    machine_id,
+    pid_space,
     prctl,
     send,
     start_of,
     text_of,
 )
-from hpc_launch.base.pid_space import machine_id, pid_space
 from hpc_launch.schedulers.job_files import BATCH_LOG, LOCAL_STATE, SCRIPT
 
 JOB_ID = "HPC_LAUNCH_JOB_ID"
