@@ -17,13 +17,6 @@ def test_a_running_one(home: Home) -> None:
     assert [event.job_id for event in read_journals(run) if event.event == "cancel asked"] == [job_id]
 
 
-def test_again_and_again(home: Home) -> None:
-    run = home.submit(LONG)
-    home.call("cancel", run.name)
-    home.call("watch", "@last", code=1)
-    assert home.call("cancel", run.name).stdout == f"{run.name} is already over: CANCELLED\n"
-
-
 def test_one_that_completed_is_left_as_it_is(home: Home) -> None:
     run = home.submit("true")
     home.call("watch", "@last")
@@ -38,11 +31,6 @@ def test_one_that_is_just_being_submitted_will_never_train(home: Home) -> None:
     assert run.attempt(1).claim.read_text().startswith("void cancelled by ")
     assert home.json("status", run.name)["state"] == "CANCELLED"
     assert read_json(run.attempt(1).job) is None
-
-
-def test_one_that_was_refused(home: Home) -> None:
-    run = home.submit(refused=True)
-    assert f"{run.name} is already over: STOPPED" in home.call("cancel", run.name).stdout
 
 
 def test_several_at_once_and_none_where_one_is_misspelt(home: Home) -> None:

@@ -99,12 +99,6 @@ def test_a_run_that_was_killed_and_left_no_record(home: Home) -> None:
     assert spent["training"] < 3
 
 
-def test_a_run_that_never_began(home: Home) -> None:
-    began = time.time()
-    run = home.unsubmitted()
-    assert set(checked(home, run, began)) <= {"queued"}
-
-
 def tracked(run: RunFolder) -> RunTracker:
     return RunTracker([run], lambda _: LocalScheduler())
 

@@ -57,12 +57,6 @@ def test_processes_with_logs_of_their_own(home: Home) -> None:
     assert home.call("logs", "@last", "--rank", "1").stdout == "1\n"
 
 
-def test_the_batch_log_where_there_is_no_other(home: Home) -> None:
-    home.submit("echo 'module load CUDA failed'; exit 1")
-    home.call("watch", "@last", code=1)
-    assert "module load CUDA failed" in home.call("logs", "@last").stdout
-
-
 def test_one_host_is_all_the_nodes_of_a_local_run(home: Home) -> None:
     home.submit(nodes="here.example")
     home.call("watch", "@last")

@@ -209,7 +209,3 @@ def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
         ("clocks_throttled", "gpu2"),
         ("plain_sockets", "gpu2"),
     ]
-
-
-def test_an_attempt_without_any_file(tmp_path: Path) -> None:
-    assert attempt_remarks(RunFolder(tmp_path).attempt(1)) == ()

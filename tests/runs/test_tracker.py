@@ -10,7 +10,6 @@ import pytest
 
 from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.run_info import read_journals
 from hpc_launch.runs.records.verdict_record import keep_verdict, verdict_record
 from hpc_launch.runs.status.run_status import Never, RunStatus, never_known
 from hpc_launch.runs.status.tracker import RunTracker
@@ -238,21 +237,6 @@ def test_many_runs_are_one_question(tmp_path: Path) -> None:
     assert len(scheduler.asked("query")) == 1
 
 
-def test_an_interrupted_wait_leaves_the_run_alone(following: Following) -> None:
-    one = following
-    one.start()
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    one.clock.at(5, interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        one.wait()
-
-    assert one.scheduler.job(one.job)["state"] == "RUNNING"
-    assert "driver gone" in [event.event for event in read_journals(one.run)]
-
-
 def test_a_requeued_job_makes_the_next_attempt_itself(following: Following) -> None:
     one = following
     one.start()
@@ -313,12 +297,6 @@ def test_a_file_server_that_does_not_answer_is_waited_for(following: Following) 
 
     assert one.wait().state == "COMPLETED"
     assert any("cannot be read" in (status.reason or "") for _, status in one.told)
-
-
-def test_what_a_poll_is_about_to_do_is_told(following: Following) -> None:
-    told: list[str] = []
-    following.tracker.poll(doing=told.append)
-    assert told == ["reading 1 run folder", "querying the scheduler"]
 
 
 def test_a_retry_shows_its_class_its_pause_and_its_expected_start(following: Following) -> None:

@@ -107,34 +107,6 @@ def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(u
         assert len(ran) == 2, step
 
 
-@pytest.mark.prove
-@pytest.mark.slow
-def test_after_a_lost_node_the_run_goes_on_elsewhere(user_in_trouble: User) -> None:
-    user = user_in_trouble
-    run = user.submit(job(user, '[ "$n" -gt 1 ] || sleep 300'))
-    status = user.until(run["run"], "RUNNING", "STARTING")
-    (node,) = status["attempts"][0]["nodes"]
-    waiting = user.popen("watch", run["run"])
-    user.cluster.kill_node(node)
-
-    out, err = waiting.communicate(timeout=PATIENCE_S)
-
-    assert waiting.returncode == 0, out + err
-    status = user.status(run["run"])
-    assert attempts(status) == [("NODE_FAIL", "node_failure", "RETRY_ELSEWHERE"), ("COMPLETED", "success", "NONE")]
-    assert status["attempts"][1]["overrides"] == {"exclude": [node]}
-    assert node not in status["attempts"][1]["nodes"]
-    user.cluster.restore()
-    # What one run found out holds for the next one too, until somebody says that the node is well.
-    listed = json.loads(user.launch("nodes", "list", "--json").stdout)
-    assert [(one["node"], one["count"]) for one in listed] == [(node, 1)]
-    other = user.submit(job(user, "true"))
-    assert user.until(other["run"], "COMPLETED")["attempts"][0]["overrides"] == {"ledger": [node]}
-    assert node in user.launch("nodes", "report").stdout
-    assert user.launch("nodes", "clear", node).returncode == 0
-    assert json.loads(user.launch("nodes", "list", "--json").stdout) == []
-
-
 @pytest.mark.slow
 def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> None:
     # It takes up the newest step, makes one a second, and leaves when it is asked to; the second time it is quicker.

@@ -195,27 +195,6 @@ def test_a_node_that_slurm_gives_up_before_the_step_begins(system: str | None) -
         ]
 
 
-@pytest.mark.cluster
-@pytest.mark.prove
-def test_a_spare_replaces_a_node_that_loses_power() -> None:
-    with Cluster.start(nodes=4, slurm_conf=["SlurmdTimeout=300"]) as cluster:
-        user = User(cluster, cluster.user_folder("power-"))
-        run = user.submit(job(user, LOSES_POWER, nodes=2, spares=1, launcher="srun", exclude=["n4"]))
-        wait_until(lambda: len(trained(run)) == 4)
-        time.sleep(6)
-        user.cluster.kill_node("n2")
-        lost = time.time()
-        wait_until(lambda: ended(run, 2), explain=lambda: Path(run["folder"], "attempts/001/batch.log").read_text())
-
-        status = user.until(run["run"], "COMPLETED", "FAILED")
-        assert [(one["nodes"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
-            (["n1", "n2"], "node_failure", "RETRY_ELSEWHERE", run["job_id"]),
-            (["n1", "n3"], "success", "NONE", run["job_id"]),
-        ]
-        began = min(float(row[3]) for row in trained(run) if row[0] == "2")
-        assert began - lost <= patience(60), "SlurmdTimeout is 300 s"
-
-
 @pytest.mark.torch
 @pytest.mark.slow
 def test_an_elastic_run_goes_on_with_fewer_nodes_in_its_job(user_in_trouble: User) -> None:

@@ -124,23 +124,6 @@ def test_jobs_that_slurm_has_long_forgotten(user_of_the_forgetful: User) -> None
     assert states == {name: state for name, (_, state) in ends.items()}
 
 
-@pytest.mark.cluster
-@pytest.mark.prove
-def test_a_run_whose_job_slurm_forgot_goes_on_after_a_while(user_of_the_forgetful: User) -> None:
-    user = user_of_the_forgetful
-    text = SLEEP.replace("retry: 1", "retry: {lost_after: 10s, backoff: 1s}")
-    command = json.dumps(["sh", "-c", '[ "$HPC_LAUNCH_ATTEMPT" -gt 1 ] || exec sleep 300'])
-    waiting, job_id = follow(user, text.replace("sleep 300", command))
-    kill_batch_shell(user, job_id)
-
-    out, err = waiting.communicate(timeout=PATIENCE_S)
-
-    assert waiting.returncode == 0, out + err
-    status = user.status()
-    assert (status["state"], len(status["attempts"])) == ("COMPLETED", 2), status
-    assert status["attempts"][0]["verdict"] == "RETRY"
-
-
 def test_each_way_of_asking_for_gpus_gives_the_job_its_devices(user: User) -> None:
     text = (PROFILES / "testcluster.yaml").read_text()
     runs = {}
