@@ -72,7 +72,7 @@ def main() -> None:
         for node in range(options.nodes):
             (attempt / "agent" / f"beat-{node}").write_text("1\n")
         hosts = [f"n{node}" for node in range(options.nodes)]
-        words = [*program("heartbeat"), str(attempt), str(os.getpid()), *hosts]
+        words = [*program("watch_node"), str(attempt), str(os.getpid()), *hosts]
         with subprocess.Popen(words) as silence:
             reader = calls(silence.pid, attempt, READER_S)
             silence.kill()

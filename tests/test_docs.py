@@ -38,7 +38,7 @@ from hpc_launch.prepare.prepare import prepare_job, validate_job
 from hpc_launch.runs.collect_evidence import rulebook
 from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.runs.submitting.run_store import refusing
-from hpc_launch.schedulers.ssh.ssh_command import on_host
+from hpc_launch.schedulers.ssh.ssh_hosts import on_host
 from hpc_launch.service.drill import ready_for_drill
 from hpc_launch.service.listener import QUIET
 from hpc_launch.service.submit import confirm_cost

@@ -11,7 +11,7 @@ watch_hang.py and watch_hang.py.
     ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, gone, sample, hang, end; of node 0 also
                                         output (its log has grown) and saved (rank 0 saved for so many seconds)
     ATTEMPT_DIR/agent/node-K.pipe       through which the processes tell their phase (sitecustomize.py)
-    ATTEMPT_DIR/agent/beat-K            the heartbeat of node K (heartbeat.py)
+    ATTEMPT_DIR/agent/beat-K            the heartbeat of node K (watch_node.py)
     ATTEMPT_DIR/agent/last-output       its mtime is when a log of any node last grew (one file for all nodes)
     ATTEMPT_DIR/agent/hang.json         created once, by the node that detects a hang; all nodes then dump stacks
     ATTEMPT_DIR/agent/stacks/rank-R.txt the stack of the rank, from py-spy if available
@@ -26,10 +26,9 @@ import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from hpc_launch.agent.heartbeat import Heartbeat, kill_step
 from hpc_launch.agent.job_processes import Rank, find_ranks, open_pidfd, top_of_node
 from hpc_launch.agent.watch_hang import Gpus, HangDetector
-from hpc_launch.agent.watch_node import NetworkRates, OomKills, memory_mib
+from hpc_launch.agent.watch_node import Heartbeat, NetworkRates, OomKills, kill_step, memory_mib
 
 LOOK_S = 5.0
 EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # while ranks are starting: one may die within seconds

@@ -82,7 +82,7 @@ def _leases(status: RunStatus) -> list[str]:
     """Who holds the hosts of an active run without a scheduler."""
     if not status.hosts:
         return []
-    from hpc_launch.schedulers.ssh.on_first_host import holders_of, leases_of
+    from hpc_launch.schedulers.ssh.ssh_hosts import holders_of, leases_of
     from hpc_launch.view.site_tables import lease_lines
 
     with TERMINAL.doing("querying the hosts"):

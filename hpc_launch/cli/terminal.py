@@ -196,7 +196,7 @@ def run_there(host: str, arguments: Sequence[str]) -> int:
     from hpc_launch.agent.fan_out import SSH_FAILED
     from hpc_launch.base.errors import Unreachable
     from hpc_launch.base.installed import module_command
-    from hpc_launch.schedulers.ssh.ssh_command import SSH
+    from hpc_launch.schedulers.ssh.ssh_hosts import SSH
 
     command = shlex.join(["exec", *module_command("hpc_launch"), *arguments])
     terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []

@@ -25,7 +25,7 @@ from hpc_launch.preflight.software import software_levels
 from hpc_launch.prepare.attempts import start_estimate
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.schedulers.scheduler import Limit, QueueLimits, Reservation, Reservations, Scheduler
-from hpc_launch.schedulers.ssh.on_first_host import host_problems
+from hpc_launch.schedulers.ssh.ssh_hosts import host_problems
 
 GIB = 2**30
 LITTLE = GIB

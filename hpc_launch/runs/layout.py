@@ -10,7 +10,7 @@
     │         agent.pyz             the programs of hpc_launch/agent/: node check, watcher and others
     │         sitecustomize.py      tells the watcher how far a Python process is in the start
     ├── code/  code.json            the training's code at submission, used by all attempts
-    ├── elsewhere.json             only where another host has the run: its name (schedulers/ssh/on_first_host.py)
+    ├── elsewhere.json             only where another host has the run: its name (schedulers/local/local_jobs.py)
     ├── notify/EVENT.json           what `notify:` tells, and who told it (agent/notify_event.py)
     ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/run_info.py)
     └── attempts/NNN/               creating the folder claims the number

@@ -21,7 +21,7 @@ from hpc_launch.base.findings import errors
 from hpc_launch.base.installed import AGENT
 from hpc_launch.job.hostlist import SlotHost, compress, read_hostfile
 from hpc_launch.prepare.prepare import this_machine
-from hpc_launch.schedulers.ssh.ssh_command import HostReply, ask_hosts
+from hpc_launch.schedulers.ssh.ssh_hosts import HostReply, ask_hosts
 from hpc_launch.site_tools.draft_profile import (
     SOURCE,
     LearnContext,

@@ -16,7 +16,7 @@ from hpc_launch.job.hostlist import SlotHost
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.node_health_store import NodeHealthStore
-from hpc_launch.schedulers.ssh.on_first_host import HostLeases, leases_of
+from hpc_launch.schedulers.ssh.ssh_hosts import HostLeases, leases_of
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Match
 from hpc_launch.sites.read_profile import load_site_profile

@@ -6,7 +6,7 @@ watch_beats() { # SRUN: runs beside it
     local python silent names word pid probes lost known='' before=() pause
     [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || return # no other attempt follows
     python=$(command -v python3) && [ -f "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" ] || return
-    while silent=$("$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" heartbeat "$attempt_dir" "$1" "${before[@]}" "${hosts[@]}" </dev/null); do
+    while silent=$("$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" watch_node "$attempt_dir" "$1" "${before[@]}" "${hosts[@]}" </dev/null); do
         probes=() lost='' names='' before=() pause=10
         for word in $silent; do # HOST=BEAT
             names+="${names:+ }${word%%=*}"

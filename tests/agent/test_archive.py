@@ -11,7 +11,7 @@ import pytest
 
 from hpc_launch.base.installed import AGENT, HOOKS, PHASES, agent_archive
 from hpc_launch.preflight.bench import MODULES
-from hpc_launch.schedulers.ssh.on_first_host import PROGRAM as LEASE
+from hpc_launch.schedulers.ssh.ssh_hosts import PROGRAM as LEASE
 from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE
 from tests.agent.program import program
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.agent import heartbeat
+from hpc_launch.agent import watch_node
 from tests.busy import patience
 from tests.cluster.requirements import REPOSITORY
 
@@ -43,8 +43,8 @@ def nowhere() -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.1)
-    monkeypatch.setattr(heartbeat, "FENCE_S", 0.5)
+    monkeypatch.setattr(watch_node, "BEAT_S", 0.1)
+    monkeypatch.setattr(watch_node, "FENCE_S", 0.5)
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "9")  # it refuses: the first node is there
@@ -62,19 +62,19 @@ def test_a_well_node_beats_until_its_watcher_ends(
     tmp_path: Path, training: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, nowhere: int
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", str(nowhere))
-    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    beats = watch_node.Heartbeat(str(tmp_path), 1, training.pid)
     beats.start()
     seen: set[str] = set()
     end = time.monotonic() + patience(10)
     while len(seen) < 3 and time.monotonic() < end:
-        seen.add(heartbeat.beat(str(tmp_path), 1))
+        seen.add(watch_node.beat(str(tmp_path), 1))
         time.sleep(0.02)
     assert len(seen) >= 3
     assert not ended(training, 1)
 
     beats.end()
 
-    assert heartbeat.beat(str(tmp_path), 1) == "end"
+    assert watch_node.beat(str(tmp_path), 1) == "end"
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -84,7 +84,7 @@ def test_a_node_that_is_cut_off_ends_its_ranks_but_not_where_only_the_file_serve
     if cut:
         monkeypatch.setenv("MASTER_PORT", str(nowhere))
     os.mkfifo(tmp_path / "beat-1")  # nobody reads it: opening it takes for ever, as on a file server that stalls
-    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    beats = watch_node.Heartbeat(str(tmp_path), 1, training.pid)
     beats.start()
 
     assert ended(training, patience(15) if cut else 3) == cut
@@ -96,7 +96,7 @@ def test_a_node_that_is_cut_off_ends_its_ranks_but_not_where_only_the_file_serve
 def test_a_node_that_comes_back_after_it_was_given_up_ends_its_ranks(
     tmp_path: Path, training: subprocess.Popen[bytes]
 ) -> None:
-    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    beats = watch_node.Heartbeat(str(tmp_path), 1, training.pid)
     (tmp_path / "lost").write_text("n20 n21\n")
     beats.start()
     assert not ended(training, 1), "another node is lost"
@@ -107,10 +107,10 @@ def test_a_node_that_comes_back_after_it_was_given_up_ends_its_ranks(
     beats.over = True
 
 
-def heard(tmp_path: Path, *ages: float, looked: float = 2.0) -> heartbeat.Nodes:
+def heard(tmp_path: Path, *ages: float, looked: float = 2.0) -> watch_node.Nodes:
     """Nodes that were last heard so many seconds ago."""
     now = time.monotonic()
-    nodes = heartbeat.Nodes(str(tmp_path), len(ages))
+    nodes = watch_node.Nodes(str(tmp_path), len(ages))
     for node, age in enumerate(ages):
         (tmp_path / f"beat-{node}").write_text("7\n")
         nodes.heard[node] = "7", now - age
@@ -133,7 +133,7 @@ def test_a_node_is_lost_when_it_is_silent_and_another_is_not(
 def test_a_node_that_was_silent_before_needs_no_other_silence(tmp_path: Path) -> None:
     for node, text in enumerate(("5", "7", "9")):
         (tmp_path / f"beat-{node}").write_text(f"{text}\n")
-    nodes = heartbeat.Nodes(str(tmp_path), 3, {1: "7", 2: "8"})
+    nodes = watch_node.Nodes(str(tmp_path), 3, {1: "7", 2: "8"})
     assert nodes.silent() == [], "the others may be silent now, too"
     (tmp_path / "beat-0").write_text("6\n")
     assert nodes.silent() == [1]
@@ -147,11 +147,11 @@ def test_nodes_that_cannot_write_their_heartbeat_are_named(
     beats = ["beat-0", "beat-1", "beat-2"] if writable else ["beat-1"]
     for name in beats:
         (tmp_path / "agent" / name).write_text("7\n")
-    monkeypatch.setattr(heartbeat, "NEVER_S", 0.1)
-    monkeypatch.setattr(heartbeat, "LOOK_S", 0.1)
+    monkeypatch.setattr(watch_node, "NEVER_S", 0.1)
+    monkeypatch.setattr(watch_node, "LOOK_S", 0.1)
     with subprocess.Popen(["sleep", "1"]) as step:
         threading.Thread(target=step.wait, daemon=True).start()
-        assert heartbeat.main([str(tmp_path), str(step.pid), "n1", "n2", "n3"]) == 1
+        assert watch_node.main([str(tmp_path), str(step.pid), "n1", "n2", "n3"]) == 1
 
     said = capfd.readouterr().err
     assert said.count("no heartbeat from n1, n3, ") == (0 if writable else 1)

@@ -16,8 +16,7 @@ from hpc_launch.schedulers.job_files import LOCAL_STATE
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import LocalState
 from hpc_launch.schedulers.scheduler import PartlyUnreachable
-from hpc_launch.schedulers.ssh.on_first_host import HostLeases, LeaseHolder, holders_of, leases_of
-from hpc_launch.schedulers.ssh.ssh_command import on_host
+from hpc_launch.schedulers.ssh.ssh_hosts import HostLeases, LeaseHolder, holders_of, leases_of, on_host
 from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
 from hpc_launch.site_tools.site_nodes import SiteHost
 from hpc_launch.view.site_tables import lease_table

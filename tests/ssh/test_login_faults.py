@@ -97,7 +97,7 @@ def host_key(cluster: Cluster) -> Iterator[str]:
 @pytest.mark.parametrize("case", [name if name in SAMPLE else prove(name) for name in CASES])
 def test_the_missing_step_is_named(cluster: Cluster, host_key: str, case: str) -> None:
     fault = CASES[case]
-    check = f"exec {sys.executable} -m hpc_launch.schedulers.ssh.on_first_host check '' n2"
+    check = f"exec {sys.executable} -m hpc_launch.schedulers.ssh.ssh_hosts check '' n2"
     words = ["bash", "-ec", f"{READY}{fault.plant}\ncd ~; {check}"]
     done = cluster.run(words, user="bob", node="n1", env={"HOST_KEY": host_key})
     cluster.run(["chmod", "755", cluster.environment("bob")["HOME"]], user="bob")

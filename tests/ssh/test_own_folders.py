@@ -197,7 +197,7 @@ def test_torchrun_trains_on_hosts_that_share_no_folders(hosts: Hosts) -> None:
 
 
 def test_a_host_that_has_no_run_folder_is_asked_for_its_lease(user: SshUser) -> None:
-    words = ["python3", "-m", "hpc_launch.schedulers.ssh.on_first_host", "check", "/tmp/nowhere/run", "n2", "n1"]
+    words = ["python3", "-m", "hpc_launch.schedulers.ssh.ssh_hosts", "check", "/tmp/nowhere/run", "n2", "n1"]
     lease = f"hpc-launch.lease.n1.{user.cluster.uid}.ssh-7"
     text = json.dumps({"run": "other-run", "job_id": "ssh-7", "since": 1.0})
     user.cluster.run(["bash", "-c", f"cat >/dev/shm/{lease}"], node="n1", input=text)

@@ -29,7 +29,7 @@ from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.scheduler import scheduler_for
-from hpc_launch.schedulers.ssh.ssh_command import SSH
+from hpc_launch.schedulers.ssh.ssh_hosts import SSH
 from hpc_launch.schedulers.ssh.ssh_scheduler import exports
 
 ATTACH_S = 20.0

@@ -33,8 +33,7 @@ from hpc_launch.schedulers.local.local_scheduler import (
 from hpc_launch.schedulers.local.supervisor import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
-from hpc_launch.schedulers.ssh.on_first_host import ask_first_host, host_problems
-from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, exec_line, on_host
+from hpc_launch.schedulers.ssh.ssh_hosts import TIMEOUT_S, ask_first_host, exec_line, host_problems, on_host
 
 INTERVAL_S = 10.0
 """How often a host is asked for a job that runs; its files are read at any time. And how long a host
