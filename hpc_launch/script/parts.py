@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 
 from hpc_launch.base.installed import shipped
@@ -51,87 +51,57 @@ def part(name: str) -> str:
 
 def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: CommandWrapper) -> tuple[str, ...]:
     """The parts of a plan's script, in their order."""
-    return tuple(_part_names(plan, launcher, container))
+    slurm, notify, check, copies = plan.scheduler == "slurm", plan.notify is not None, plan.node_check, plan.copies
+    checkpoint, stage, around = plan.continuation.checkpoint, plan.stage, plan.around
+    ranks = launcher.rank_variables if around.rank_variables else ""
+    without_srun = _checks_without_srun(plan)
+    resolve = "address_of_interface" if plan.master.interface is not None else f"address_by_{plan.master.resolve}"
+    rows = (
+        (True, f"messages job_{plan.scheduler} in_place attempt"),
+        (slurm, "requeue continue_here"),
+        (plan.expedited, "expedite"),
+        (True, "claim"),
+        (plan.chooses_nodes, "spares survivor"),
+        (True, f"records signals variables {'resume' if checkpoint else 'fresh'}"),
+        (notify, "notify"),
+        (any(step.kind == "private_folder" for step in (*around.steps, *around.on_nodes)), "private_folder"),
+        (True, "environment"),
+        (checks_programs(plan), "programs"),
+        (plan.secrets, "secrets"),
+        (notify, "notify_start"),
+        (container.exports, "image_variables"),
+        (plan.strategy is not None and plan.strategy.file, "strategy"),
+        (slurm, "rendezvous_slurm"),
+        (slurm and resolve != "address_by_name", resolve),
+        (True, "rendezvous"),
+        (around.inside or ranks == "within", "within"),
+        (check is not None and check.inside, "node_check_image"),
+        (without_srun, "hand_over"),
+        (check is not None and copies is not None, "copies"),
+        (without_srun, f"node_check_{_check_step(plan)}"),
+        (check is not None, "node_check"),
+        (plan.continuation.guarded, "guard"),
+        (plan.watch is not None, "watch"),
+        (checkpoint is not None and checkpoint.followed and plan.scheduler != "ssh", "follow_checkpoints"),
+        (ranks == "each_rank", "each_rank"),
+        (launcher.reads_hostfile, "hostfile_slots" if plan.hosts else "hostfile"),
+        (plan.elastic, "await_child"),
+        (True, " ".join(launcher.parts)),
+        (around.on_nodes, f"prepare_{plan.scheduler}"),
+        (stage is not None and stage.unsupported, "stage_unsupported"),
+        (stage is not None and not stage.unsupported, f"stage_{'slurm' if slurm else 'local'} stage"),
+        (check is None and copies is not None, "copies"),
+        (True, " ".join(_step(plan, launcher))),
+        (stage is not None and not stage.unsupported, "unstage"),
+        (plan.recovery.successor, "end_successor"),
+        (True, "exit"),
+    )
+    return tuple(name for wanted, names in rows if wanted for name in names.split())
 
 
 def checks_programs(plan: LaunchPlan) -> bool:
     """Whether each node checks that it has the interpreter: what is in an image is the same everywhere."""
     return plan.scheduler != "local" and plan.nodes > 1 and plan.container is None and plan.step.kind != "once"
-
-
-def _part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: CommandWrapper) -> Iterator[str]:
-    slurm = plan.scheduler == "slurm"
-    yield from ("messages", f"job_{plan.scheduler}", "in_place", "attempt")
-    yield from ("requeue", "continue_here") if slurm else ()
-    yield from ("expedite",) if plan.expedited else ()
-    yield "claim"
-    yield from ("spares", "survivor") if plan.chooses_nodes else ()
-    yield from ("records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
-    yield from ("notify",) if plan.notify is not None else ()
-    yield from ("private_folder",) if _has_private_folders(plan) else ()
-    yield "environment"
-    yield from ("programs",) if checks_programs(plan) else ()
-    yield from ("secrets",) if plan.secrets else ()
-    yield from ("notify_start",) if plan.notify is not None else ()
-    yield from ("image_variables",) if container.exports else ()
-    yield from ("strategy",) if plan.strategy is not None and plan.strategy.file else ()
-    yield from _rendezvous(plan)
-    yield from _within(plan, launcher)
-    if plan.node_check is not None:
-        yield from ("node_check_image",) if plan.node_check.inside else ()
-        yield from ("hand_over",) if _checks_without_srun(plan) else ()
-        yield from ("copies",) if plan.copies is not None else ()
-        yield from (f"node_check_{_check_step(plan)}",) if _checks_without_srun(plan) else ()
-        yield "node_check"
-    yield from ("guard",) if plan.continuation.guarded else ()
-    yield from ("watch",) if plan.watch is not None else ()
-    followed = plan.continuation.checkpoint is not None and plan.continuation.checkpoint.followed
-    yield from ("follow_checkpoints",) if followed and plan.scheduler != "ssh" else ()
-    yield from _on_nodes(plan, launcher)
-    yield from (f"prepare_{plan.scheduler}",) if plan.around.on_nodes else ()
-    yield from _staging(plan)
-    yield from ("copies",) if plan.copies is not None and plan.node_check is None else ()
-    yield from _step(plan, launcher)
-    yield from ("unstage",) if plan.stage is not None and not plan.stage.unsupported else ()
-    yield from ("end_successor",) if plan.recovery.successor else ()
-    yield "exit"
-
-
-def _has_private_folders(plan: LaunchPlan) -> bool:
-    return any(step.kind == "private_folder" for step in (*plan.around.steps, *plan.around.on_nodes))
-
-
-def _rendezvous(plan: LaunchPlan) -> Iterator[str]:
-    if plan.scheduler == "slurm":
-        yield "rendezvous_slurm"
-        if plan.master.interface is not None:
-            yield "address_of_interface"
-        elif plan.master.resolve != "name":
-            yield f"address_by_{plan.master.resolve}"
-    yield "rendezvous"
-
-
-def _within(plan: LaunchPlan, launcher: LauncherDescriptor) -> tuple[str, ...]:
-    ranks = plan.around.rank_variables and launcher.rank_variables == "within"
-    return ("within",) if plan.around.inside or ranks else ()
-
-
-def _on_nodes(plan: LaunchPlan, launcher: LauncherDescriptor) -> Iterator[str]:
-    if plan.around.rank_variables and launcher.rank_variables == "each_rank":
-        yield "each_rank"
-    if launcher.reads_hostfile:
-        yield "hostfile_slots" if plan.hosts else "hostfile"
-    if plan.elastic:
-        yield "await_child"
-    yield from launcher.parts
-
-
-def _staging(plan: LaunchPlan) -> tuple[str, ...]:
-    if plan.stage is None:
-        return ()
-    if plan.stage.unsupported:
-        return ("stage_unsupported",)
-    return "stage_slurm" if plan.scheduler == "slurm" else "stage_local", "stage"
 
 
 def _step(plan: LaunchPlan, launcher: LauncherDescriptor) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hpc_launch import __version__
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
@@ -75,10 +75,7 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             version=__version__,
             by_hand="sbatch FILE" if plan.scheduler == "slurm" else "bash FILE",
             shape=_shape(plan),
-            processes=step.processes,
-            first_rank=step.first_rank,
-            node_rank=step.node_rank,
-            node_address=step.node_address,
+            **asdict(step),
             marker=MARKER,
             parts=_wrapped_lines(() if standalone else parts),
             digest=runtime_digest(),
@@ -90,7 +87,6 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             image_variables=_wrapped_lines([name for name in container.exports if name not in late]),
             resume_exports=[name for name in container.exports if name in late],
             cpus_per_task=_cpus_per_task(plan, step),
-            tasks_per_node=step.tasks_per_node,
             local_gpus=_local_gpus(plan),
             container=container,
             inside_ranks=plan.around.rank_variables if launcher.rank_variables == "within" else (),
@@ -148,13 +144,8 @@ def _local_gpus(plan: LaunchPlan) -> str:
     return f"export CUDA_VISIBLE_DEVICES={devices}"
 
 
-_GPU_VARIABLES = (
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "ZE_AFFINITY_MASK",
-    "GPU_DEVICE_ORDINAL",
-)
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_GPU_VARIABLES = (*_VISIBLE, "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL")
 """Set per node, unless the job sets them."""
 
 
@@ -177,12 +168,10 @@ def _numbers(plan: LaunchPlan, step: StepValues, launcher: LauncherDescriptor) -
         yield f"job_warn='{plan.continuation.warn}'"
     if plan.watch is not None:
         yield f"job_node_rank={step.node_rank.removeprefix('$')}"
-        watch = plan.watch
-        times = (
-            f"--hang-after={watch.hang_after_s} --busy-after={watch.busy_after_s} --sample-every={watch.sample_every_s}"
-        )
+        times = f"--hang-after={plan.watch.hang_after_s} --busy-after={plan.watch.busy_after_s}"
+        times += f" --sample-every={plan.watch.sample_every_s}"
         yield f"job_watch=({times}{' --heartbeat' if plan.heartbeat else ''})"
-        yield f"job_phases={'yes' if watch.phases else ''}"
+        yield f"job_phases={'yes' if plan.watch.phases else ''}"
     if plan.notify is not None:
         yield f"job_notify={quote(plan.notify.secret or '')}"
     if plan.node_check is not None:
@@ -233,9 +222,10 @@ def _host_arrays(plan: LaunchPlan, launcher: LauncherDescriptor) -> Iterator[str
 
 def _copies(copies: CopyPlan) -> Iterator[str]:
     """Options of the program that copies the run to its hosts."""
-    options = [f"--copy-workdir={copies.limit_mib << 20}"] if copies.workdir else []
-    options += [f"--exclude={pattern}" for pattern in copies.exclude] if copies.workdir else []
-    yield _array("job_copies", [*options, "--"])  # bash takes an empty array for an unset one
+    options = [f"--copy-workdir={copies.limit_mib << 20}", *(f"--exclude={pattern}" for pattern in copies.exclude)]
+    yield _array(
+        "job_copies", [*(options if copies.workdir else ()), "--"]
+    )  # bash takes an empty array for an unset one
     if copies.own_checkpoints:
         yield "job_own_checkpoints=yes"
 
