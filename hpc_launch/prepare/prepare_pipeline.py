@@ -42,7 +42,7 @@ from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import checkpoint, create_run, new_folder, refusing, write_info
 from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
-from hpc_launch.sites.load_layers import JobSources, read_sources
+from hpc_launch.sites.load_layers import read_sources
 
 _VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}")
 _OF_STAGE = "jobs."
@@ -196,7 +196,7 @@ def _records(file: PipelineFile) -> tuple[StageRecord, ...]:
 
 
 STEPS = ("stage folder",)
-"""The steps before those of submit_attempt.py and arrays.py, by their names in run_store.py."""
+"""The steps before those of submit_attempt.py and job_arrays.py, by their names in run_store.py."""
 
 PLACE_CODES = frozenset({
     FindingCode.CANNOT_WRITE, FindingCode.INSECURE_SECRETS_FILE, FindingCode.SECRET_NOT_SET,
@@ -250,16 +250,6 @@ def is_cancelled(pipeline: PipelineFolder, stage: str) -> bool:
     return os.path.exists(pipeline.cancel) or os.path.exists(pipeline.cancelled(stage))
 
 
-def stage_sources(pipeline: PipelineFolder, stage: str, values: Mapping[str, str]) -> JobSources:
-    """The files of a stage's job, from what the pipeline's folder recorded. Raises Refused."""
-    file, findings = read_pipeline(pipeline.run.job_yaml)
-    if file is None or stage not in file.stages:
-        raise Refused(findings)
-    document = stage_document(file, stage, values)
-    sets = sets_of(pipeline.record.sets, stage)
-    return read_sources(pipeline.run.job_yaml, site=str(pipeline.run.site_yaml), sets=sets, document=document)
-
-
 @contextmanager
 def recorded_environment(pipeline: PipelineFolder) -> Iterator[None]:
     """The variables that the job refers to, as they were where the pipeline was submitted, unless they are set here."""
@@ -283,7 +273,12 @@ def _submit(  # noqa: PLR0917 - the stages before
     stage, record = due.stage, pipeline.record
     sets = sets_of(record.sets, stage.name)
     info = StageInfo(stage=stage.name, key=due.key)
-    sources = stage_sources(pipeline, stage.name, stage_values(pipeline, due, found))
+    file, findings = read_pipeline(pipeline.run.job_yaml)
+    if file is None or stage.name not in file.stages:
+        raise Refused(findings)
+    document = stage_document(file, stage.name, stage_values(pipeline, due, found))
+    site = str(pipeline.run.site_yaml)
+    sources = read_sources(pipeline.run.job_yaml, site=site, sets=sets, document=document)
     if stage.sweep:
         points = prepare_sweep(pipeline.run.job_yaml, sets=sets, job_folder=record.job_folder, sources=sources)
         sweep = create_sweep(points, sets, at=run, stage=info)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -37,14 +36,6 @@ DRIVE_S = 3.0
 """The interval between two looks at a run that waits for something."""
 TELL_S = 60.0
 """The interval between two looks whether a message about a run that is over has arrived."""
-
-
-def shown(status: RunStatus, outcome: DriverOutcome) -> RunStatus:
-    """The status to show after a driver looked: a failed run whose verdict has to wait is ENDING."""
-    if outcome.kind != "waiting" or not status.undecided or status.state != "FAILED":
-        return status
-    reason = f"{status.reason}; {outcome.words}" if status.reason else outcome.words
-    return replace(status, state="ENDING", reason=reason)
 
 
 class Schedulers:

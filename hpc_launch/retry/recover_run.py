@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -63,14 +62,6 @@ STEPS = ("diagnosed", "verdict")
 """The steps before those of run.submit, by their names in runs/submitting/run_store.py."""
 
 
-class Place(NamedTuple):
-    """Where a driver runs: see `recover`."""
-
-    inside: bool
-    here: bool
-    successor: bool
-
-
 def recover(
     run: RunFolder,
     tracker: RunTracker,
@@ -119,8 +110,8 @@ def recover(
         return _undecided(context)
     again, reason = decision.verdict.again, decision.verdict.reason
     if again:
-        place = Place(inside, here, successor)
-        outcome = _follow(context, decision, index, place, new=stored is None)
+        new = stored is None
+        outcome = _follow(context, decision, index, new=new, inside=inside, here=here, successor=successor)
     else:
         withdraw_successor(context)
         outcome = DriverOutcome("ended", reason)
@@ -199,7 +190,14 @@ def _may_stop(context: RetryContext, diagnosis: Diagnosis, *, inside: bool) -> b
 
 
 def _follow(
-    context: RetryContext, decision: Decision, index: Index | None, place: Place, *, new: bool
+    context: RetryContext,
+    decision: Decision,
+    index: Index | None,
+    *,
+    new: bool,
+    inside: bool,
+    here: bool,
+    successor: bool,
 ) -> DriverOutcome:
     """Begin the attempt that the verdict asks for, unless another driver did, or it is too early."""
     run, view, scheduler, verdict = context.run, context.view, context.scheduler, decision.verdict
@@ -213,9 +211,9 @@ def _follow(
             scheduler.cancel(view.live.job_id)
         return DriverOutcome("waiting", f"job {view.live.job_id} is being cancelled")
     continued = None
-    if place.here:
+    if here:
         continued = continue_here(context, verdict, decision.changed)
-    if place.successor:
+    if successor:
         continued = take_over(context, verdict, decision.changed)
     elif continued is None:
         continued = leave_to_successor(context, verdict, decision.changed, new=new)
@@ -223,7 +221,7 @@ def _follow(
         return continued
     # The old job must end before the new one starts. A dependency makes Slurm wait for that, without polling.
     ending = context.slurm and view.final_record is None and script_ended(view)
-    after = view.job_id if ending or place.inside else None
+    after = view.job_id if ending or inside else None
     try:
         prepared = following_attempt(run, verdict, view.now, after=after, changed=decision.changed)
         occupied = scheduler.must_wait(prepared.script, run.path)

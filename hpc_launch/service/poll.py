@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers, shown
+from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers
 from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_pipeline, pipeline_of
 from hpc_launch.runs.groups.pipeline_status import Found, PipelineStatus, pipeline_status
 from hpc_launch.runs.groups.sweep_status import SweepStatus, sweep_states, sweep_status
@@ -113,10 +113,9 @@ def _poll_plain(runs: Sequence[RunFolder], index: Index, listener: Listener, *, 
                 listener.say(f"{run.name}: {outcome.words}")
         if any(outcome.kind != "nothing" for outcome in outcomes):
             statuses = tracker.poll()
-        left = [_left_alone(statuses[run.name], one, tracker.now) for run, one in zip(due, outcomes, strict=True)]
-        index.seen([status for status in left if status.settled])
-        statuses |= {status.run: status for status in left}
-        statuses |= {run.name: shown(statuses[run.name], one) for run, one in zip(due, outcomes, strict=True)}
+        looked = [shown(statuses[run.name], one, tracker.now) for run, one in zip(due, outcomes, strict=True)]
+        index.seen([status for status in looked if status.settled])
+        statuses |= {status.run: status for status in looked}
     drivers.tell(runs if drive else ())
     return [statuses[run.name] for run in runs]
 
@@ -170,11 +169,18 @@ def _advance_pipeline(pipeline: PipelineFolder, found: Found, index: Index) -> l
     return advance_pipeline(pipeline, found, Schedulers().of, index)
 
 
-def _left_alone(status: RunStatus, outcome: DriverOutcome, now: float) -> RunStatus:
-    """The status once a driver looked: a run that it left alone long after the end stays as it is."""
+def shown(status: RunStatus, outcome: DriverOutcome, now: float) -> RunStatus:
+    """The status once a driver looked.
+
+    A run that it left alone long after the end stays as it is. A failed run whose verdict has to wait is ENDING.
+    """
     ended = status.attempts[-1].ended if status.attempts else None
-    left = outcome.kind == "nothing" and ended is not None and now - ended > REMEMBERED_S
-    return replace(status, undecided=False) if left else status
+    if outcome.kind == "nothing" and ended is not None and now - ended > REMEMBERED_S:
+        return replace(status, undecided=False)
+    if outcome.kind != "waiting" or not status.undecided or status.state != "FAILED":
+        return status
+    reason = f"{status.reason}; {outcome.words}" if status.reason else outcome.words
+    return replace(status, state="ENDING", reason=reason)
 
 
 POLL_S = 3.0

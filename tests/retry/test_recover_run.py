@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hpc_launch.job.retry import Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
 from hpc_launch.retry.decision import next_attempt
-from hpc_launch.retry.drivers import DriverOutcome, Drivers, shown
+from hpc_launch.retry.drivers import DriverOutcome, Drivers
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED, abandon
@@ -28,6 +29,7 @@ from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new
+from hpc_launch.service import poll
 from tests.retry.driver import drive
 from tests.runs.fake import Clock, FakeScheduler
 from tests.runs.samples import prepared, status_of
@@ -272,8 +274,8 @@ def test_a_failure_whose_verdict_has_to_wait_is_not_final(runs: Path, scheduler:
     status = status_of(failed(runs, scheduler), scheduler)
 
     assert (status.state, status.undecided) == ("FAILED", True)
-    assert shown(status, DriverOutcome("waiting", "accounting is late")).state == "ENDING"
-    assert shown(status, DriverOutcome("ended", "it stops here")).state == "FAILED"
+    assert poll.shown(status, DriverOutcome("waiting", "accounting is late"), time.time()).state == "ENDING"
+    assert poll.shown(status, DriverOutcome("ended", "it stops here"), time.time()).state == "FAILED"
 
 
 def test_a_run_that_a_person_cancelled_has_no_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:
@@ -542,3 +544,19 @@ def test_a_report_that_does_not_reach_the_team_is_named(runs: Path, scheduler: F
     assert move.kind == "submitted"
     assert f"cannot write {tmp_path}/team/test" in move.words
     assert [one.node for one in NodeHealthStore("test", str(tmp_path / "team")).standing()] == ["n1"], "kept here"
+
+
+def test_our_own_exclusion_is_dropped_where_it_leaves_too_few_nodes(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    scheduler.fault = "too few"
+    assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1").kind == "waiting"
+    assert options(run) == ["--exclude=n1"]
+    scheduler.fault = ""
+
+    move = drive(run, scheduler, "unknown", "STOP")
+
+    assert move.kind == "submitted", move
+    assert "n1 is no longer excluded" in move.words
+    assert not [option for option in options(run) if option.startswith("--exclude")]
+    assert status_of(run, scheduler).attempts[-1].overrides.by_name() == {"readmitted": ("n1",)}
+    assert trained(scheduler) == ["2"]

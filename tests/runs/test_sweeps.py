@@ -17,6 +17,7 @@ from hpc_launch.retry.drive_groups import submit_next_points
 from hpc_launch.runs.groups.array_tasks import begun, write_points
 from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.groups.job_arrays import chunks, settle_arrays
+from hpc_launch.runs.groups.sweep_status import sweep_status
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.schedulers.scheduler import ArrayRoom
@@ -189,6 +190,13 @@ def test_the_last_point_that_finds_no_room_waits_until_others_have_left(
             scheduler.end(sweep, number)
     submit_next_points(sweep.point(0), scheduler)
     assert len(scheduler.jobs()) == 2
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_reader_who_may_not_write_sees_which_points_are_in_the_queue(tmp_path: Path) -> None:
+    sweep = begin_sweep(tmp_path, ROOM + 2)
+    submit_points(sweep, FullQueue(tmp_path / "scheduler"))
+    assert sweep_status(sweep, {}).counts == {"SUBMITTING": 2, "PENDING": ROOM}
 
 
 @pytest.mark.usefixtures("_environment")

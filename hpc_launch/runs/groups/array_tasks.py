@@ -173,6 +173,12 @@ def begun(sweep: SweepFolder) -> list[RunFolder]:
     return [run for run in sweep.runs() if run.attempts()]
 
 
+def in_jobs(sweep: SweepFolder) -> frozenset[int]:
+    """The points in job arrays that were submitted."""
+    arrays = [array for array in sweep.arrays() if os.path.exists(array.job)]
+    return frozenset(task.point for array in arrays for task in tasks_of(array))
+
+
 def in_arrays(sweep: SweepFolder, before: AttemptFolder | None = None) -> dict[int, int]:
     """The last attempt of each point that an array has which was not abandoned; only arrays `before` this one."""
     found: dict[int, int] = {}

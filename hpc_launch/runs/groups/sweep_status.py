@@ -13,10 +13,10 @@ from typing import Any
 from hpc_launch.base.files import read_text
 from hpc_launch.base.patterns import compiled
 from hpc_launch.job.sweep_points import SweepPoint, label
-from hpc_launch.runs.groups.array_tasks import begun
+from hpc_launch.runs.groups.array_tasks import begun, in_jobs
 from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.run_info import RunInfo, read_info
 from hpc_launch.runs.status.progress_reader import number, tail_lines
 from hpc_launch.runs.status.run_status import STATE_ORDER, Progress, RunStatus, group_status
 from hpc_launch.runs.submitting.reconcile import NOT_YET
@@ -96,13 +96,15 @@ class SweepStatus:
 
 def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus], stamp: int | None = None) -> SweepStatus:
     """The sweep's state by those of its points, by the names of their runs; they were read after `stamp`."""
-    cancelled = os.path.exists(sweep.cancel)
+    cancelled, info = os.path.exists(sweep.cancel), read_info(sweep.run)
+    runs = {point.number: sweep.point(point.number) for point in sweep.record.points}
+    queued = in_jobs(sweep) if any(run.name not in statuses for run in runs.values()) else frozenset()
     points = []
     for point in sweep.record.points:
-        run = sweep.point(point.number)
-        status = statuses.get(run.name) or waiting_point(sweep, run, cancelled=cancelled)
-        if cancelled and status.state == "SUBMITTING" and not status.attempts:
-            status = waiting_point(sweep, run, cancelled=True)
+        run = runs[point.number]
+        status = statuses.get(run.name)
+        if status is None or (cancelled and status.state == "SUBMITTING" and not status.attempts):
+            status = _without_attempt(sweep, run, info, cancelled=cancelled, queued=point.number in queued)
         points.append(PointStatus(point, status, _metric(sweep, run, status)))
     return SweepStatus(sweep, tuple(points), cancelled, stamp)
 
@@ -128,19 +130,25 @@ def sweep_states(
     return {**found, **{name: sweep_status(sweep, found, stamps[name]) for name, sweep in sweeps.items()}}
 
 
-def waiting_point(sweep: SweepFolder, run: RunFolder, *, cancelled: bool) -> RunStatus:
-    """The state of a point that was not submitted yet."""
-    info = read_info(sweep.run)
-    reason: str | None = NOT_YET
-    with suppress(OSError):
-        reason = f"{NOT_YET}: {read_text(sweep.refused, errors='replace').strip()}"
+def _without_attempt(
+    sweep: SweepFolder, run: RunFolder, info: RunInfo | None, *, cancelled: bool, queued: bool
+) -> RunStatus:
+    """The state of a point that was not submitted yet, or is `queued`, which only its owner can ask about."""
+    state, reason = "SUBMITTING", NOT_YET
+    if cancelled:
+        state, reason = "CANCELLED", "the sweep was cancelled"
+    elif queued:
+        state, reason = "PENDING", "it has not started, by what the sweep's folder shows"
+    else:
+        with suppress(OSError):
+            reason = f"{NOT_YET}: {read_text(sweep.refused, errors='replace').strip()}"
     return RunStatus(
         run=run.name,
         name=info.name if info else run.name,
         site=info.site if info else "",
         folder=run.path,
-        state="CANCELLED" if cancelled else "SUBMITTING",
-        reason="the sweep was cancelled" if cancelled else reason,
+        state=state,
+        reason=reason,
         job_id=None,
         source="none",
         age_s=None,
