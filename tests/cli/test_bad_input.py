@@ -266,7 +266,7 @@ def test_a_full_disk_at_the_run_folder(shell: Shell) -> None:
         pytest.skip("only root can mount a small disk")
     shell.job.write_text("name: x\ncommand: 'true'\n")
     # A few pages more each time, so that the disk fills up at one write after the other.
-    for pages in range(1, 200, 4):
+    for pages in range(1, 200, 10):
         mount = f'mount -t tmpfs -o size={pages * 4096} none {runs} && "$@"; code=$?; ls -A {runs}; exit $code'
         own_mounts = ["unshare", "--mount", "sh", "-c", mount, "sh"]
         done = shell.call("submit", "job.yaml", "--site", "local", before=own_mounts)
@@ -503,7 +503,7 @@ def test_a_pattern_of_others_takes_no_longer_than_the_text_is_long(shell: Shell,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pipe", "device", "large", "loop", "folder", "bomb", "itself"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "large", "bomb"])
 def test_rule_files_and_profiles_that_are_no_rules_and_profiles(shell: Shell, kind: str) -> None:
     (shell.folder / "sites" / "rules").mkdir()
     (shell.folder / "log").write_text("x\n")
@@ -512,14 +512,8 @@ def test_rule_files_and_profiles_that_are_no_rules_and_profiles(shell: Shell, ki
             os.mkfifo(path)
         elif kind == "device":
             path.symlink_to("/dev/zero")
-        elif kind == "large":
-            path.write_text("- x\n" * 2_000_000)
-        elif kind == "loop":
-            path.symlink_to(path.name)
-        elif kind == "folder":
-            path.mkdir()
         else:
-            path.write_text("- " + BOMB.replace("\n", "\n  ") if kind == "bomb" else "&a [*a]\n")
+            path.write_text("- x\n" * 2_000_000 if kind == "large" else "- " + BOMB.replace("\n", "\n  "))
     limited = ["bash", "-c", 'ulimit -v 1500000; "$@"', "bash"]
     for words, code in (("why --log log", 1), ("sites detect", 3), ("sites list", 0), ("validate job.yaml", 3)):
         done = shell.call(*words.split(), before=limited)
