@@ -7,13 +7,11 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime, timezone
 from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-import msgspec
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import fields
 
@@ -38,8 +36,8 @@ def read_record(path: Path, kind: type[R]) -> R | None:
 def as_record(value: object, kind: type[R]) -> R | None:
     """Convert parsed JSON field by field; an invalid value counts as missing, and unknown keys are ignored.
 
-    Numbers, their decimal text and ISO 8601 times stand for one another, as shells write them. None where `value` is
-    not an object, or where a field without a default is missing.
+    Numbers and their decimal text stand for one another, as shells write them. None where `value` is not an object, or
+    where a field without a default is missing.
     """
     try:
         result: R = _struct(kind, value)
@@ -75,13 +73,6 @@ def file_lines(path: Path, *, longest: int = LONGEST, links: bool = True) -> Ite
 
 def record_text(record: Struct, *, indent: int | None = 2) -> str:
     """A record as JSON. Shell scripts search it for `"key": value`, with one space."""
-    if indent is not None:
-        # msgspec is ten times as fast. It writes other letters than ASCII as they are, and refuses file names that are
-        # not UTF-8.
-        with suppress(UnicodeEncodeError):
-            data = msgspec.json.encode(record, enc_hook=str)
-            if data.isascii():
-                return msgspec.json.format(data, indent=indent).decode() + "\n"
     return json.dumps(to_builtins(record, enc_hook=str), indent=indent) + "\n"
 
 
@@ -95,31 +86,21 @@ def create_record(path: Path, record: Struct) -> bool:
     return create_once(path, record_text(record))
 
 
-def whole(value: object) -> int | None:
+def _whole(value: object) -> int | None:
     """An integer of at most 18 digits, also from its decimal text; None for anything else."""
-    number = seconds(value) if not isinstance(value, str) or "T" not in value else None
-    if number is None or number != int(number) or abs(number) >= 10**18:
-        return None
-    return int(number)
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) and abs(number) < 10**18 else None
 
 
-def seconds(value: object) -> float | None:
-    """A finite number, also from its text, or an ISO 8601 time (UTC by default) as seconds since the epoch."""
+def _number(value: object) -> float | None:
+    """A finite number, also from its text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
         number = float(value)
     except (ValueError, OverflowError):
-        return _timestamp(value) if isinstance(value, str) else None
-    return number if math.isfinite(number) else None
-
-
-def _timestamp(value: str) -> float | None:
-    try:
-        time = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
-        return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
-    except (ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) else None
 
 
 def _text(value: object) -> str | None:
@@ -134,7 +115,7 @@ def _flag(value: object) -> bool | None:
     return None if value is None else bool(value)
 
 
-_SCALARS: dict[Any, Callable[[object], Any]] = {str: _text, int: whole, float: seconds, bool: _flag}
+_SCALARS: dict[Any, Callable[[object], Any]] = {str: _text, int: _whole, float: _number, bool: _flag}
 
 
 @cache
