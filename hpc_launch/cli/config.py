@@ -21,7 +21,7 @@ from hpc_launch.job.type_hints import descriptions
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
-    from hpc_launch.plan.strategies.config_file import Library, LibraryKeys
+    from hpc_launch.plan.strategies.config_file import Library
 
 
 class _Form(NamedTuple):
@@ -204,6 +204,7 @@ def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], o
     from hpc_launch.base.findings import errors
     from hpc_launch.cli.render import report
     from hpc_launch.cli.terminal import print_note
+    from hpc_launch.plan.strategies import config_file
 
     path, as_json = given.pop("check", None), given.pop("as_json", False)
     if as_json and path is None:
@@ -215,10 +216,8 @@ def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], o
     if path is None:
         text, findings = module.make(asked, lambda field: Place(_option(field)))
         if ask and text is not None and not (name == "fsdp" and asked.reader == "trainer"):
-            findings = [*findings, *_ask(library, text, python, replicas)[1]]
+            findings = [*findings, *config_file.ask(library, text, python, replicas)[1]]
         return _finish((text, findings), output)
-    from hpc_launch.plan.strategies import config_file
-
     text, findings = config_file.read(path)
     located = None
     if text is not None:
@@ -228,21 +227,12 @@ def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], o
         if name == "fsdp":
             more["reader"] = reader or module.reader_of(located)
             library = "accelerate" if more["reader"] == "accelerate" else "transformers"
-        keys, refusal = _ask(library, text, python, replicas) if ask else (None, [])
+        keys, refusal = config_file.ask(library, text, python, replicas) if ask else (None, [])
         if ask and keys is None and not refusal:
             print_note(f"{library} is not installed here, so only types are checked: name its Python with --python")
         findings = module.check(located, keys=keys, **more)
         findings += [] if errors(findings) else refusal
     return report(findings, "json" if as_json else "text", f"{path}: no errors")
-
-
-def _ask(
-    library: Library, text: str, python: str | None, replicas: int | None
-) -> tuple[LibraryKeys | None, list[Finding]]:
-    """The keys that the library reads and what it says about the file; nothing if it is not installed."""
-    from hpc_launch.plan.strategies.config_file import ask, is_installed
-
-    return (None, []) if python is None and not is_installed(library) else ask(library, text, python, replicas)
 
 
 def _finish(result: tuple[str | None, list[Finding]], output: Path | None, *, executable: bool = False) -> int:

@@ -127,7 +127,12 @@ def inside_quotes(value: Text) -> str:
     """The same between double quotes of bash; only for text that needs no quotes. Raises ValueError for other text."""
     if any(isinstance(part, str) and not _SAFE_WORD.match(part) for part in value):
         raise ValueError(value)
-    return "".join(f"${part.name}" if isinstance(part, Var) else part for part in value)
+    return readable(value)
+
+
+def readable(text: Text) -> str:
+    """The text for people, with variables as `$NAME`."""
+    return "".join(f"${part.name}" if isinstance(part, Var) else part for part in text)
 
 
 def here_document(text: Text) -> str:

@@ -93,7 +93,7 @@ def runtime_and_image(filler: ValueFiller, asked: Container) -> tuple[Runtime, s
     runtime = asked.runtime or site.runtime
     named = site.images.get(asked.image)
     image = filler.static(named.path if named else asked.image, ("container", "image"))
-    return runtime, filler.absolute(image) if runtime in FILES and "://" not in image else image
+    return runtime, filler.absolute(image) if is_file(runtime, image) else image
 
 
 def _binds(filler: ValueFiller, workdir: str) -> tuple[Text, ...]:

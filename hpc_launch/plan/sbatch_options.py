@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.job.document import KeyPath, Origin, rule
-from hpc_launch.job.shell_text import Text, Var
+from hpc_launch.job.shell_text import readable
 from hpc_launch.job.type_hints import Scalar
 from hpc_launch.job.units import format_memory, format_time
 from hpc_launch.plan.driver_plan import mail_options
@@ -123,7 +123,7 @@ def _settings(linked: Linked) -> dict[tuple[str, str], str]:
 
 def _set(variables: Sequence[Variable]) -> dict[tuple[str, str], str]:
     """The variables that have a value, as text."""
-    return {("env", one.name): _spelt(one.value) for one in variables if one.value is not None}
+    return {("env", one.name): readable(one.value) for one in variables if one.value is not None}
 
 
 def _hold(given: Linked, held: Mapping[tuple[str, str], str]) -> bool:
@@ -138,10 +138,6 @@ def _names(given: Linked) -> str:
 
 def _for(origin: Origin, given: str) -> Origin:
     return rule(f"{origin.short()}: with {given}".replace("`", ""))
-
-
-def _spelt(text: Text | None) -> str:
-    return "".join(f"${part.name}" if isinstance(part, Var) else part for part in text or ())
 
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import KeyPath, Origin, rule
-from hpc_launch.job.shell_text import Text, Var, join_parts
+from hpc_launch.job.shell_text import Text, Var, join_parts, readable
 from hpc_launch.job.strategy import FullySharded, ZeroOptions
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.plan_draft import ValueFiller
@@ -95,8 +95,8 @@ def sharded(filler: ValueFiller, nodes: int, world_size: int) -> tuple[fsdp_file
 
 def entries(filler: ValueFiller, written: Text) -> tuple[Entry, ...]:
     """Each value of a generated file, with the key of the job file that it comes from."""
-    text = "".join(f"${part.name}" if isinstance(part, Var) else part for part in written)
-    return tuple(Entry(key, shown(value), origin_of(filler, key)) for key, value in leaves(json.loads(text)))
+    values = leaves(json.loads(readable(written)))
+    return tuple(Entry(key, shown(value), origin_of(filler, key)) for key, value in values)
 
 
 def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

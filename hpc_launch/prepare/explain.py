@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hpc_launch.job.document import KeyPath, Origin
 from hpc_launch.job.merge import Merged
-from hpc_launch.job.shell_text import Text, Var, visible
+from hpc_launch.job.shell_text import readable, visible
 from hpc_launch.plan.launch_plan import SiteStep, Variable
 from hpc_launch.prepare.prepare import PreparedJob
 
@@ -65,9 +65,9 @@ def explain(job: PreparedJob) -> list[ExplainedValue]:
         value = f"{_assignment(variable)} (in each process)"
         lines.append(ExplainedValue("variable", f"${variable.name}", value, variable.origin))
     for setup in plan.prelude:
-        lines.append(ExplainedValue("rule", setup.kind, _shell_text(setup.argument), setup.origin))
+        lines.append(ExplainedValue("rule", setup.kind, readable(setup.argument), setup.origin))
     for variable in plan.variables:
-        value = "(unset)" if variable.value is None else _shell_text(variable.value)
+        value = "(unset)" if variable.value is None else readable(variable.value)
         lines.append(ExplainedValue("variable", f"${variable.name}", value, variable.origin))
     if plan.strategy is not None:
         for kind, entry in plan.strategy.explained():
@@ -105,14 +105,10 @@ def _at(merged: Merged, path: KeyPath) -> Any:
 def _step_text(step: SiteStep) -> str:
     if step.variable is not None:
         return _assignment(step.variable)
-    return " ".join(_shell_text(word) for word in step.words)
+    return " ".join(readable(word) for word in step.words)
 
 
 def _assignment(variable: Variable) -> str:
     if variable.value is None:
         return f"unset {variable.name}"
-    return f"{variable.name}={_shell_text(variable.value)}{f':${variable.name}' if variable.before else ''}"
-
-
-def _shell_text(text: Text) -> str:
-    return "".join(f"${part.name}" if isinstance(part, Var) else part for part in text)
+    return f"{variable.name}={readable(variable.value)}{f':${variable.name}' if variable.before else ''}"

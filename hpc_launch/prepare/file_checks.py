@@ -11,7 +11,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.container import Container
 from hpc_launch.job.document import KeyPath
-from hpc_launch.plan.container_plan import FILES, check_architecture, runtime_and_image
+from hpc_launch.plan.container_plan import check_architecture, is_file, runtime_and_image
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.sites.resolved import Resolved
@@ -68,7 +68,7 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
 def _check_container(filler: ValueFiller, container: Container, report: Report) -> None:
     """Check the image, if it is a file, and the bind sources."""
     runtime, image = runtime_and_image(filler, container)
-    if runtime in FILES and "://" not in image and not os.path.exists(image):
+    if is_file(runtime, image) and not os.path.exists(image):
         known = ", ".join(filler.resolved.site.containers.images) or "none"
         report(("container", "image"), f"the image {image}", "does not exist", f"images of the site: {known}", image)
     for index, bind in enumerate(container.binds):
@@ -82,11 +82,8 @@ def _check_architecture(filler: ValueFiller, container: Container) -> None:
     """Check the architecture in the image file's header (HL470), unless the site's declaration already failed."""
     known = ValueFiller(filler.resolved, [])
     size, (runtime, image) = job_size(known), runtime_and_image(known, container)
-    if (
-        size is None
-        or runtime not in FILES
-        or any(finding.code == FindingCode.WRONG_IMAGE_ARCHITECTURE for finding in filler.findings)
-    ):
+    failed = any(finding.code == FindingCode.WRONG_IMAGE_ARCHITECTURE for finding in filler.findings)
+    if size is None or failed or not is_file(runtime, image):
         return
     from hpc_launch.images.compatibility import architecture
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from hpc_launch.base.installed import shipped
 from hpc_launch.base.user_dirs import cache_folder, make_own_folder, make_private
 from hpc_launch.job.document import Origin
-from hpc_launch.job.shell_text import Text, Var, here_document, inside_quotes, quote, visible
+from hpc_launch.job.shell_text import Text, here_document, inside_quotes, quote, readable, visible
 
 _COMMENT_COLUMN = 60
 """Where the comment of a short line begins."""
@@ -77,7 +77,7 @@ class _QuietCache(FileSystemBytecodeCache):
 
 def _show(text: Text) -> str:
     """A value for a message."""
-    return visible("".join(f"${part.name}" if isinstance(part, Var) else part for part in text))
+    return visible(readable(text))
 
 
 def _origin(origin: Origin) -> str:

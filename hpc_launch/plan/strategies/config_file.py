@@ -10,7 +10,6 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -232,36 +231,27 @@ _MARK = "HPC-LAUNCH-KEYS "
 """Begins the line with the keys: libraries print lines of their own."""
 
 
-def is_installed(library: Library) -> bool:
-    """Whether a library is installed beside hpc-launch. Does not import it."""
-    try:
-        version(library)
-    except PackageNotFoundError:
-        return False
-    return True
-
-
 def ask(
     library: Library, text: str, python: str | None, replicas: int | None = None
 ) -> tuple[LibraryKeys | None, list[Finding]]:
-    """The keys that a library reads, and what it says about a file; None and a warning if it cannot be asked.
+    """The keys that a library reads, and what it says about a file; None if it is not installed or cannot be asked.
 
     Args: python: the Python that has the library, else this one. replicas: the data-parallel size, for DeepSpeed.
     """
     code = FindingCode.DEEPSPEED_REFUSES if library == "deepspeed" else FindingCode.ACCELERATE_REFUSES
-    place = Place(library)
     done, reason = ask_library(_SCRIPT, [library, text, str(replicas or 0)], python=python)
-    if done is None:
-        return None, [Finding(code, f"cannot run {library}: {reason}", place, None, "warning")]
     keys = None
-    for line in done.stdout.splitlines():
+    for line in done.stdout.splitlines() if done is not None else ():
         if line.startswith(_MARK):
             keys = msgspec.json.decode(line.removeprefix(_MARK), type=dict[str, tuple[str, ...]])
-    if done.returncode == 0:
+    if done is not None and done.returncode == 0:
         return keys, []
-    lines = [line for line in done.stderr.splitlines() if line and not line[0].isspace()]
-    last = lines[-1] if lines else f"exit code {done.returncode}, without a message"
-    if keys is None or last.startswith("ModuleNotFoundError") or "ImportError" in last:
-        return None, [Finding(code, f"cannot run {library}: {last}", place, None, "warning")]
-    hint = "the installed release does not accept this file; a newer one may have options unknown to hpc-launch"
-    return keys, [Finding(code, f"{library} refuses the file: {last}", place, hint)]
+    if done is not None:
+        lines = [line for line in done.stderr.splitlines() if line and not line[0].isspace()]
+        reason = lines[-1] if lines else f"exit code {done.returncode}, without a message"
+    if keys is not None and "ImportError" not in reason:
+        hint = "the installed release does not accept this file; a newer one may have options unknown to hpc-launch"
+        return keys, [Finding(code, f"{library} refuses the file: {reason}", Place(library), hint)]
+    if python is None and reason.startswith("ModuleNotFoundError"):
+        return None, []
+    return None, [Finding(code, f"cannot run {library}: {reason}", Place(library), None, "warning")]
