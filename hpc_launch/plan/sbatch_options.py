@@ -72,9 +72,9 @@ def _linked(
     draft: PlanDraft, one: LinkedRule, at: int, lines: list[Directive], variables: Sequence[Variable]
 ) -> list[Directive]:
     """Apply one rule of the site: add what is missing or report it, and report what it excludes."""
-    held = _set(variables) | {("sbatch", line.option): "true" if line.value is None else line.value for line in lines}
-    places = {("env", variable.name): variable.origin.place for variable in variables}
-    places |= {("sbatch", line.option): line.origin.place for line in lines}
+    held = _set(variables) | {f"--{line.option}": "true" if line.value is None else line.value for line in lines}
+    places = {variable.name: variable.origin.place for variable in variables}
+    places |= {f"--{line.option}": line.origin.place for line in lines}
     if not _hold(one.given, held):
         return lines
     why, given = _because(one.why), _names(one.given)
@@ -82,21 +82,21 @@ def _linked(
     fix = "remove one of the two" if one.given != Linked() else "remove it"
     for key, value in _settings(one.excludes).items():
         if value in ("*", held.get(key)) and key in held:
-            what = f"{key[1]}={held[key]}" if key[0] == "env" else f"--{key[1]}"
+            what = key if key.startswith("--") else f"{key}={held[key]}"
             message = f"`{what}` conflicts with {given}{why}"
             draft.fault_at(FindingCode.CONFLICTING_SETTINGS, message, places.get(key), fix, one.severity)
     for key, value in _settings(one.needs).items():
         if value in ("*", held.get(key)) and key in held:
             continue
-        kind, name = key
-        if kind == "sbatch" and one.add and value != "*":
-            lines = [line for line in lines if line.option != name]
+        option = key.removeprefix("--") if key.startswith("--") else None
+        if option is not None and one.add and value != "*":
             origin = _for(draft.resolved.site_origin("rules", at), given)
-            lines.append(Directive(name, None if value == "true" else value, origin))
+            lines = [line for line in lines if line.option != option]
+            lines.append(Directive(option, None if value == "true" else value, origin))
             continue
-        what, verb = (f"the variable `{name}={value}`", "set") if kind == "env" else (f"`--{name}={value}`", "add")
-        hint = f"{verb} it: `{kind}: {{{name}: {value}}}`"
-        draft.fault_at(FindingCode.MISSING_COMPANION, f"{given} requires {what}{why}", cause, hint, one.severity)
+        hint = f"set it: `{'env' if option is None else 'sbatch'}: {{{option or key}: {value}}}`"
+        message = f"{given} requires `{key}={value}`{why}"
+        draft.fault_at(FindingCode.MISSING_COMPANION, message, cause, hint, one.severity)
     return lines
 
 
@@ -109,30 +109,27 @@ def missing_variables(draft: PlanDraft, size: JobSize, variables: Sequence[Varia
             continue
         if _hold(one.given, held):
             origin = _for(draft.resolved.site_origin("rules", at), _names(one.given))
-            missing = {name: value for name, value in one.needs.env.items() if ("env", name) not in held}
+            missing = {name: value for name, value in one.needs.env.items() if name not in held}
             added += [Variable(name, (value,), origin) for name, value in missing.items() if value != "*"]
     return added
 
 
-def _settings(linked: Linked) -> dict[tuple[str, str], str]:
-    """Values by kind and name."""
-    return {("env", name): value for name, value in linked.env.items()} | {
-        ("sbatch", name): value for name, value in linked.sbatch.items()
-    }
+def _settings(linked: Linked) -> dict[str, str]:
+    """Values by the name of the variable, or of the option with its dashes."""
+    return linked.env | {f"--{name}": value for name, value in linked.sbatch.items()}
 
 
-def _set(variables: Sequence[Variable]) -> dict[tuple[str, str], str]:
+def _set(variables: Sequence[Variable]) -> dict[str, str]:
     """The variables that have a value, as text."""
-    return {("env", one.name): readable(one.value) for one in variables if one.value is not None}
+    return {one.name: readable(one.value) for one in variables if one.value is not None}
 
 
-def _hold(given: Linked, held: Mapping[tuple[str, str], str]) -> bool:
+def _hold(given: Linked, held: Mapping[str, str]) -> bool:
     return all(key in held and value in ("*", held[key]) for key, value in _settings(given).items())
 
 
 def _names(given: Linked) -> str:
-    words = [f"{name}={value}" if value != "*" else name for name, value in given.env.items()]
-    words += [f"--{name}" if value in ("*", "true") else f"--{name}={value}" for name, value in given.sbatch.items()]
+    words = [key if value in ("*", "true") else f"{key}={value}" for key, value in _settings(given).items()]
     return " and ".join(f"`{word}`" for word in words) or "this site"
 
 

@@ -9,7 +9,7 @@ from hpc_launch.base.findings import Place
 from hpc_launch.job.document import Origin, rule
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.job.shell_text import Text
-from hpc_launch.job.strategy import Strategy
+from hpc_launch.job.strategy import Strategy, ZeroOptions
 from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, ParallelLayout, settle
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.model.megatron_options import arguments
@@ -30,7 +30,7 @@ from hpc_launch.plan.strategy_files import (
 )
 
 _BATCH_KEYS = frozenset({"micro_batch", "global_batch", "gradient_accumulation"})
-_ZERO = frozenset({"gradient_clipping", "offload_optimizer", "offload_param", "nvme_path", "buckets", "overlap"})
+_ZERO = frozenset(ZeroOptions.__struct_fields__) - _BATCH_KEYS
 _SIZES = frozenset({"tp", "pp", "cp"})
 """The sizes that strategies other than Megatron use: how many processes share one copy of the model."""
 
