@@ -20,6 +20,7 @@ from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.runs.checkpoint_files import rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
+from hpc_launch.runs.records.submission import array_of
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import scheduler_for
@@ -200,8 +201,8 @@ def submitted_points(
 
 def submitted_stages(status: PipelineStatus, exit_code: int = 0) -> Submitted:
     """What is submitted of a pipeline."""
-    active = [run for stage in status.stages for run in stage.runs if not run.final]
-    jobs = tuple(job_id for run in active for job_id in _jobs(RunFolder(run.folder), run.job_id))
+    parts = [run for one in status.stages for run in ([p.status for p in one.sweep.points] if one.sweep else one.runs)]
+    jobs = tuple(dict.fromkeys(array_of(run.job_id) for run in parts if run.job_id is not None and not run.final))
     states = {one.stage.name: one.state for one in status.stages}
     return Submitted(
         run=status.pipeline.run,
@@ -238,15 +239,3 @@ def _submit_pipeline(
     warn_about_node_health(prepared.first.plan, listener)
     pipeline = create_pipeline(prepared, sets, index=index)
     return submitted_stages(poll_pipeline(pipeline.run, index, listener))
-
-
-def _jobs(run: RunFolder, job_id: str | None) -> list[str]:
-    """The job of a run, or the arrays of a sweep."""
-    if job_id is not None:
-        return [job_id]
-    if not os.path.exists(run.sweep_info):
-        return []
-    from hpc_launch.runs.groups.group_folder import SweepFolder
-    from hpc_launch.runs.groups.job_arrays import array_jobs
-
-    return list(array_jobs(SweepFolder(run)))

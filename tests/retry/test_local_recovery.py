@@ -100,18 +100,6 @@ def test_the_next_attempt_runs_the_code_of_the_first(shell: Shell) -> None:
     assert "the code is as submitted" in shell.call("logs", "@last").stdout
 
 
-def test_one_attempt_means_one(shell: Shell) -> None:
-    stand_in(shell)
-    shell.write(PYTHON + "retry: 1\n", "raise SystemExit('OSError: [Errno 116] Stale file handle')\n")
-
-    assert shell.call("submit", "job.yaml", "--wait").returncode == 1
-
-    status = shell.status()
-    assert [one["verdict"] for one in status["attempts"]] == ["STOP"]
-    assert "max_attempts is 1" in status["reason"]
-    assert not list(shell.project.parent.glob("runs/*/after.sh"))
-
-
 def test_an_edited_job_file_is_said_and_does_not_count(shell: Shell) -> None:
     stand_in(shell)
     shell.write(PYTHON, "print('well')\n")

@@ -90,11 +90,6 @@ def is_settled(sweep: SweepFolder) -> bool:
     return all(one.job_id is not None or (one.void and not never_submitted(one.void)) for one in files)
 
 
-def refused_text(reason: str) -> str:
-    """The claim of an attempt whose array was refused or abandoned: the point waits for the next array."""
-    return reason if reason.startswith(NEVER_SUBMITTED) else f"{NEVER_SUBMITTED}: {reason}"
-
-
 class ArrayChunk(Struct, frozen=True):
     """One job array: tasks by number, each with its point."""
 
@@ -280,10 +275,11 @@ def _own_tasks(sweep: SweepFolder, array: AttemptFolder) -> dict[int, int]:
 
 def _release(sweep: SweepFolder, array: AttemptFolder, reason: str) -> None:
     """Abandon the attempts of an array that no job belongs to, so that another array can take their points."""
+    words = reason if reason.startswith(NEVER_SUBMITTED) else f"{NEVER_SUBMITTED}: {reason}"
     with suppress(OSError):
         for attempt in (attempt_of(sweep, task) for task in tasks_of(array)):
             if is_own(array, attempt):
-                abandon(attempt, refused_text(reason))
+                abandon(attempt, words)
         write_atomic(array.path / _RELEASED, "")
 
 
