@@ -83,15 +83,30 @@ def all_pids() -> List[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def below(pid: int, without: Callable[[int], bool] = lambda _: False) -> List[int]:
-    """All living descendants of `pid`, parents first; not those that `without` names, and what is below them."""
+def below(pid: int) -> List[int]:
+    """All living descendants of `pid`, parents first. Some may be missing while others end (proc(5), children)."""
     descendants, pending = [], [pid]  # type: List[int], List[int]
     while pending:
         lists = glob.glob("/proc/%d/task/*/children" % pending.pop(0))
         children = [int(word) for path in lists for word in text_of(path).split()]
-        children = [child for child in children if start_of(child) is not None and not without(child)]
+        children = [child for child in children if start_of(child) is not None]
         descendants += children
         pending += children
+    return descendants
+
+
+def all_below(pid: int, without: Callable[[int], bool] = lambda _: False) -> List[int]:
+    """The same, without a gap, from all processes of the node; not those that `without` names, and what is below them."""
+    children = {}  # type: Dict[int, List[int]]
+    for one in all_pids():
+        fields = stat_of(one)
+        if len(fields) > 1 and fields[0] not in "ZX":
+            children.setdefault(int(fields[1]), []).append(one)
+    descendants, pending = [], [pid]  # type: List[int], List[int]
+    while pending:
+        found = [child for child in children.get(pending.pop(0), ()) if not without(child)]
+        descendants += found
+        pending += found
     return descendants
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import List, Optional
 
-from hpc_launch.agent.job_processes import SET_CHILD_SUBREAPER, SET_PDEATHSIG, below, end_all, prctl
+from hpc_launch.agent.job_processes import SET_CHILD_SUBREAPER, SET_PDEATHSIG, all_below, end_all, prctl
 from hpc_launch.agent.lease import Lease
 
 SILENT_S = 10.0
@@ -82,7 +82,7 @@ class Command:
     def finish(self) -> int:
         """End all remaining processes. Returns the exit code."""
         itself = self.status is not None and os.WIFEXITED(self.status) and noted()
-        end_all(lambda: below(os.getpid()), self.reap)
+        end_all(lambda: all_below(os.getpid()), self.reap)
         if itself:
             try:
                 os.write(1, b"\nover\n")

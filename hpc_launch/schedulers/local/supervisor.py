@@ -35,8 +35,8 @@ from typing import Any
 from hpc_launch.agent.job_processes import (
     SET_CHILD_SUBREAPER,
     SET_PDEATHSIG,
+    all_below,
     belonging,
-    below,
     machine_id,
     pid_space,
     prctl,
@@ -79,7 +79,7 @@ def descendants(ancestor: int) -> list[int]:
     Excludes the supervisor of another job and its descendants: a job may submit the next one, whose supervisor stays
     a descendant while the first job's supervisor is its subreaper.
     """
-    return below(ancestor, is_supervisor)
+    return all_below(ancestor, is_supervisor)
 
 
 def processes_of_job(job_id: str, folder: str, shell: int | None = None) -> list[int]:
