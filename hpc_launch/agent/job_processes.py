@@ -96,7 +96,7 @@ def below(pid: int) -> List[int]:
 
 
 def all_below(pid: int, without: Callable[[int], bool] = lambda _: False) -> List[int]:
-    """The same, without a gap, from all processes of the node; not those that `without` names, and what is below them."""
+    """The same, without a gap, from all processes; not those that `without` names, and what is below them."""
     children = {}  # type: Dict[int, List[int]]
     for one in all_pids():
         fields = stat_of(one)

@@ -29,6 +29,16 @@ SMI_LOST = 15
 NVIDIA_KEYS = ("index", "util", "mem_mib", "temp_c", "power_w", "sm_mhz", "throttle", "ecc")
 
 
+def smi(*words: str, errors: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
+    """Start nvidia-smi. Raises OSError."""
+    return subprocess.Popen(["nvidia-smi", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+
+
+def printed(process: "subprocess.Popen[bytes]") -> str:
+    """What it has printed."""
+    return ((process.stdout.read() if process.stdout else b"") or b"").decode("ascii", "replace")
+
+
 class Gpus:
     """The GPUs of the node, from a looping nvidia-smi or the files of the AMD driver."""
 
@@ -40,25 +50,12 @@ class Gpus:
         self.ecc = {}  # type: Dict[str, int]
         self.rest = ""
         if shutil.which("nvidia-smi"):
-            words = [
-                "nvidia-smi",
-                "--query-gpu=" + NVIDIA_FIELDS,
-                "--format=csv,noheader,nounits",
-                "-l",
-                str(int(max(every_s, 5))),
-            ]
+            every = str(int(max(every_s, 5)))
             try:
-                self.process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-                )
+                self.process = smi("--query-gpu=" + NVIDIA_FIELDS, "--format=csv,noheader,nounits", "-l", every)
                 if self.process.stdout is not None:
                     os.set_blocking(self.process.stdout.fileno(), False)
-                self.asked_links = subprocess.Popen(
-                    ["nvidia-smi", "nvlink", "--status"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                )
+                self.asked_links = smi("nvlink", "--status")
             except OSError:
                 pass
 
@@ -67,16 +64,14 @@ class Gpus:
         asked = self.asked_links
         if asked is not None and asked.poll() is not None:
             self.asked_links = None
-            text = asked.stdout.read().decode("ascii", "replace") if asked.stdout else ""
             if asked.returncode == 0:
-                self.links_up = sum(" GB/s" in line for line in text.splitlines())
+                self.links_up = sum(" GB/s" in line for line in printed(asked).splitlines())
         return self.links_up
 
     def sample(self) -> List[Dict[str, Any]]:
         """One object per GPU; empty without GPUs."""
         if self.process is not None:
-            data = (self.process.stdout.read() if self.process.stdout else b"") or b""
-            lines = (self.rest + data.decode("ascii", "replace")).split("\n")
+            lines = (self.rest + printed(self.process)).split("\n")
             self.rest = lines.pop()
             for line in lines:
                 values = [word.strip() for word in line.split(",")]
@@ -103,9 +98,9 @@ class Gpus:
         if self.process is None:
             return []
         self.sample()
-        words = ["nvidia-smi", "--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader"]
+        fields = "--query-gpu=index,ecc.errors.uncorrected.volatile.total"
         try:
-            asked = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            asked = smi(fields, "--format=csv,noheader", errors=subprocess.STDOUT)
             text = asked.communicate(timeout=SMI_S)[0].decode("ascii", "replace")
         except (OSError, subprocess.TimeoutExpired):
             return []
@@ -212,13 +207,8 @@ class HangDetector:
         near = any(-self.usual_s < one < 2 * self.usual_s for one in left)
         self.every_s = min(self.usual_s, NEAR_S) if near else self.usual_s
         if cpu and limit and silent >= limit:
-            report = {
-                "t": now,
-                "node": self.options.node,
-                "host": os.uname().nodename,
-                "silent_s": round(silent),
-                "idle": idle,
-            }
+            report = {"t": now, "node": self.options.node, "host": os.uname().nodename}
+            report.update(silent_s=round(silent), idle=idle)
             try:
                 with open(self.hang_file, "x") as file:
                     file.write(json.dumps(report) + "\n")
@@ -279,17 +269,12 @@ def write_stack(rank: Rank, path: str) -> None:
     spy = shutil.which("py-spy")
     text = ""
     if spy:
+        words = [spy, "dump", "--pid", str(rank.pid)]
         try:
-            done = subprocess.run(
-                [spy, "dump", "--pid", str(rank.pid)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=20,
-                check=False,
-            )
+            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
             text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
         except (OSError, subprocess.TimeoutExpired):
             pass
     waits = text_of("/proc/%d/wchan" % rank.pid)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644), "w") as file:
+    with open(path, "w") as file:
         file.write(text or "waits in the kernel at: %s\nstate: %s\n" % (waits or "?", (stat_of(rank.pid) or "?")[0]))

@@ -65,21 +65,13 @@ _FAULTS = (
 """What ssh says, the first that matches: the code, the reason where ssh's words are not enough, and the next step."""
 
 
-class SshFault(Struct, frozen=True):
-    """What is missing, and the step that adds it. `reason` is empty where what ssh says is enough."""
-
-    code: FindingCode
-    reason: str
-    hint: str
-
-
-def fault_of(host: str, messages: bytes) -> SshFault:
-    """The fault of a connection that could not be made from here."""
+def fault_of(host: str, messages: bytes) -> tuple[FindingCode, str, str]:
+    """Why a connection could not be made from here: the code, the reason, and the step that adds what is missing."""
     text = messages.decode("utf-8", "replace")
     for pattern, code, reason, hint in _FAULTS:
         if found := re.search(pattern, text, re.IGNORECASE):
-            return SshFault(code, reason.format(*found.groups()), hint.format(*found.groups(), host=host))
-    return SshFault(_REACH, "", f"`ssh -o BatchMode=yes {host} true` must work without a password")
+            return code, reason.format(*found.groups()), hint.format(*found.groups(), host=host)
+    return _REACH, "", f"`ssh -o BatchMode=yes {host} true` must work without a password"
 
 
 SSH = ("ssh", "-T", *OPTIONS, "-oConnectTimeout=15", "-oServerAliveInterval=5", "-oServerAliveCountMax=3")
@@ -109,10 +101,10 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, or
         said = error or last_line(answer.output) or "its shell ended"
         hint = "let no start-up file of the shell there exit, or start a program, in a session without a terminal"
         raise Unreachable(f"{FindingCode.HOST_NOT_REACHABLE} {host} runs no command over ssh: {said}", hint)
-    fault = fault_of(host, answer.messages)
-    said = f"{fault.reason} ({error})" if fault.reason else error or "no answer"
+    code, reason, hint = fault_of(host, answer.messages)
+    said = f"{reason} ({error})" if reason else error or "no answer"
     way = f"cannot reach {host} over ssh{f' from {origin}' if origin else ''}"
-    raise Unreachable(f"{fault.code} {way}: {said}", fault.hint)
+    raise Unreachable(f"{code} {way}: {said}", hint)
 
 
 def exec_line(words: Sequence[str]) -> str:
