@@ -30,7 +30,7 @@ _COUNT = re.compile(r"wc\s+(-l|-w|--lines)")
 _THIS_HOST = re.compile(r"\bhostname\b|\bgetent\s+(a?hosts\w*)|\bip\s+(-\S+\s+)*addr|\buname\s+-n")
 _NAMED = re.compile(r"(?:which|command\s+-v|type\s+-p)\s+([A-Za-z0-9_.-]+)\Z")
 _PORT = re.compile(r"RANDOM|\bshuf\b|SLURM_JOB_?ID|socket|\bcomm\b|\bss\s|netstat|getsockname")
-_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 _COMPARISONS = {
     "-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-lt": operator.lt, "-ge": operator.ge,
     "-le": operator.le, "==": operator.eq, "=": operator.eq, "!=": operator.ne,
@@ -219,13 +219,15 @@ class Variables:
         return unknown(f"$({inside})", "port") if _PORT.search(inside) else shown
 
     def _arithmetic(self, inside: str) -> Value | None:
-        """A sum, difference or product of two numbers that the text decides."""
-        match = re.fullmatch(r"\s*\$?\{?(\w+)\}?\s*(?:([-+*])\s*\$?\{?(\w+)\}?\s*)?", inside)
+        """A sum, difference, product or quotient of two numbers that the text decides."""
+        match = re.fullmatch(r"\s*\$?\{?(\w+)\}?\s*(?:([-+*/])\s*\$?\{?(\w+)\}?\s*)?", inside)
         if match is None:
             return None
         names = [match[1], match[3] or "0"]
         numbers = [name if name[0].isdigit() else self.variable(name).text for name in names]
-        if not all(number.isdecimal() and len(number) < 10 for number in numbers):
+        if not all(number.isdecimal() and len(number) < 10 for number in numbers) or (
+            match[2] == "/" and not int(numbers[1])
+        ):
             return None
         return Value(str(_OPERATORS[match[2] or "+"](*map(int, numbers))))
 

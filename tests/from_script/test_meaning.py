@@ -161,6 +161,7 @@ def test_text_of_bash_stays_where_it_does_more_than_start_one_program(text: str,
         (f'export "A=x y"\n{RUN}', [], {"A": "x y"}),
         ('A=(x "y z")\nsrun python train.py "${A[*]}" "${A[@]}"', ["x y z", "x", "y z"], {}),
         ("X=${Y:=1e-4}\nN=$(( 2 * 3 ))\nsrun python train.py $X $N ${#B[@]}", ["1e-4", "6", "$${#B[@]}"], {}),
+        ("srun python train.py $((SLURM_NTASKS / SLURM_NNODES)) $((1 / 0))", ["4", "$((1 / 0))"], {}),
         ("f() {\n  srun python train.py --lr $1\n}\nf 0.1", ["--lr", "0.1"], {}),
     ],
 )
