@@ -13,11 +13,10 @@ from msgspec import Meta, Struct
 from hpc_launch.job.checkpoint import Checkpoint, Drill, Hang
 from hpc_launch.job.container import Code, Container, Environment
 from hpc_launch.job.group_keys import Sweep
-from hpc_launch.job.launcher import Launcher, Parallel
+from hpc_launch.job.launcher import Launcher, Parallel, Strategy
 from hpc_launch.job.model import Model
 from hpc_launch.job.notify import Notify, Tracker
 from hpc_launch.job.retry import Retry
-from hpc_launch.job.strategy import Strategy
 from hpc_launch.job.type_hints import NAME_PATTERN, Mebibytes, Scalar, Seconds, VariableName
 
 

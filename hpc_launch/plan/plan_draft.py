@@ -10,8 +10,8 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import KeyPath
+from hpc_launch.job.launcher import Strategy
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
-from hpc_launch.job.strategy import Strategy
 from hpc_launch.sites.resolved import Resolved
 
 

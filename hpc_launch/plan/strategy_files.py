@@ -15,8 +15,8 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import KeyPath, Origin, rule
+from hpc_launch.job.launcher import FullySharded, ZeroOptions
 from hpc_launch.job.shell_text import Text, Var, join_parts, readable
-from hpc_launch.job.strategy import FullySharded, ZeroOptions
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.strategies import deepspeed_file, fsdp_file

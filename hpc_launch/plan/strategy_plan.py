@@ -7,9 +7,8 @@ from typing import Literal
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.job.document import Origin, rule
-from hpc_launch.job.launcher import Parallel
+from hpc_launch.job.launcher import Parallel, Strategy, ZeroOptions
 from hpc_launch.job.shell_text import Text
-from hpc_launch.job.strategy import Strategy, ZeroOptions
 from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, ParallelLayout, settle
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.model.megatron_options import arguments

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.layouts.parallel_layout import GroupKind, RankGroups
-from hpc_launch.plan.job_estimate import GIB, gib
-from hpc_launch.plan.layout_choices import layout_keys
+from hpc_launch.plan.job_estimate import GIB, gib, layout_keys
 from hpc_launch.prepare.job_plan import JobLayouts
 from hpc_launch.view.format_values import aligned, number
 

@@ -10,8 +10,7 @@ import yaml
 from msgspec.structs import asdict, replace
 
 from hpc_launch.estimate.training_setup import TrainingSetup
-from hpc_launch.plan.job_estimate import JobTraining, job_training
-from hpc_launch.plan.layout_choices import layout_keys
+from hpc_launch.plan.job_estimate import JobTraining, job_training, layout_keys
 from hpc_launch.prepare.job_plan import JobLayouts, job_layouts
 from hpc_launch.prepare.prepare import CheckedJob, check_job
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.strategy import Device, ZeroOptions
+from hpc_launch.job.launcher import Device, ZeroOptions
 from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import (
     ConfigFile,

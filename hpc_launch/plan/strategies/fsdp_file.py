@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.job.strategy import FullySharded
+from hpc_launch.job.launcher import FullySharded
 from hpc_launch.plan.strategies.config_file import ConfigFile, Kind, LibraryKeys, check_names, fits, kinds_of
 
 Reader = Literal["accelerate", "trainer"]
