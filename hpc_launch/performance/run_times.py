@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 
-from hpc_launch.performance.step_curve import StepCurve
 from hpc_launch.performance.time_account import AttemptTimes, TimeAccount, time_account
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
@@ -22,6 +21,7 @@ from hpc_launch.runs.records.node_records import (
 )
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
 from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.status.progress_reader import StepCurve
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import LAST, MARKS, ORDER, history
 

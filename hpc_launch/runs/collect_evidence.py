@@ -35,8 +35,9 @@ from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check
 from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.verdict_record import keep_diagnosis, kept_diagnosis, read_verdict, stored_diagnosis
-from hpc_launch.runs.status.progress_reader import ProgressReader, StartupReader
+from hpc_launch.runs.status.progress_reader import ProgressReader
 from hpc_launch.runs.status.run_status import unfinished
+from hpc_launch.runs.status.startup_summary import StartupReader
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.sites.search_path import search_path
 from hpc_launch.sites.trust import is_trusted_text

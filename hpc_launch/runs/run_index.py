@@ -25,7 +25,8 @@ from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.runs.index_database import NAME, IndexDatabase, enter, refresh, reopen, still_same
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.status.run_status import AttemptStatus, Progress, RunStatus
+from hpc_launch.runs.status.progress_reader import Progress
+from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import Startup
 
 _LAYOUT = [(one.name, one.type) for kind in (RunStatus, AttemptStatus, Progress, Startup) for one in fields(kind)]

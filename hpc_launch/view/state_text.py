@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hpc_launch.performance.time_account import TimeAccount
-from hpc_launch.runs.status.run_status import AttemptStatus, Progress, RunStatus
+from hpc_launch.runs.status.progress_reader import Progress
+from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import Group
 from hpc_launch.view.format_values import ago, clean, clock_time, duration, number, share, step_rate
 

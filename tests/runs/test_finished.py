@@ -8,7 +8,8 @@ import pytest
 
 from hpc_launch.base.json_records import as_record
 from hpc_launch.runs.records.submission import ScriptRecord
-from hpc_launch.runs.status.run_status import Progress, finished, unfinished
+from hpc_launch.runs.status.progress_reader import Progress
+from hpc_launch.runs.status.run_status import finished, unfinished
 
 
 def end(code: int = 0, **more: Any) -> ScriptRecord | None:

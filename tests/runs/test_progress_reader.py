@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.submission import ScriptRecord
-from hpc_launch.runs.status.progress_reader import TAIL, ProgressReader, tail_lines
-from hpc_launch.runs.status.run_status import Progress
+from hpc_launch.runs.status.progress_reader import TAIL, Progress, ProgressReader, tail_lines
 from tests.runs.samples import node_log
 
 STEP, LOSS = r"step (\d+)(?:/(\d+))?", r"loss (\S+)"

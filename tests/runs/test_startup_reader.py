@@ -11,7 +11,7 @@ import pytest
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import PlanRecord, ProgressRecord
-from hpc_launch.runs.status.progress_reader import StartupReader
+from hpc_launch.runs.status.startup_summary import StartupReader
 from hpc_launch.runs.submitting.run_store import create_run
 from tests.runs.samples import prepared
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.runs.status.run_status import AttemptStatus, Progress, RunStatus
+from hpc_launch.runs.status.progress_reader import Progress
+from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 
 NOW = 1_800_000_000.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.runs.status.run_status import Progress
+from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.view.live_view import REFRESHES, LineFollower, LiveFollower, follower
 from tests.view.samples import HOSTILE, attempt, status, steers
 

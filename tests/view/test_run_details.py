@@ -7,7 +7,8 @@ import pytest
 from hpc_launch.cli.main import VERBS
 from hpc_launch.diagnose.diagnosis import Quote
 from hpc_launch.runs.records.submission import Overrides
-from hpc_launch.runs.status.run_status import RUN_STATES, Progress
+from hpc_launch.runs.status.progress_reader import Progress
+from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.runs.status.startup_summary import Group, Startup
 from hpc_launch.view.run_details import details, summary
 from hpc_launch.view.run_table import table_lines

@@ -20,7 +20,8 @@ from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.submission import never_submitted
-from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, STATE_ORDER, Progress, RunStatus, group_status
+from hpc_launch.runs.status.progress_reader import Progress
+from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, STATE_ORDER, RunStatus, group_status
 from hpc_launch.runs.submitting.submit_attempt import LIMIT, RETRY_S
 
 Found = Mapping[str, RunStatus | SweepStatus]

@@ -17,8 +17,8 @@ from hpc_launch.runs.groups.array_tasks import begun, in_jobs
 from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import RunInfo, read_info
-from hpc_launch.runs.status.progress_reader import number, tail_lines
-from hpc_launch.runs.status.run_status import STATE_ORDER, Progress, RunStatus, group_status
+from hpc_launch.runs.status.progress_reader import Progress, number, tail_lines
+from hpc_launch.runs.status.run_status import STATE_ORDER, RunStatus, group_status
 from hpc_launch.runs.submitting.reconcile import NOT_YET
 
 

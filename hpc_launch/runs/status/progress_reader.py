@@ -1,7 +1,8 @@
-"""Step, loss and rate of a training from its log, and how far its start is from the watchers' events.
+"""Step, loss and rate of a training from its log: the newest, and the curve of an attempt.
 
 The expressions that find a step are the user's, so everything is bounded: bytes read, number and length of lines, and
-the time of a search. An expression that is invalid or too slow is not used again.
+the time of a search. An expression that is invalid or too slow is not used again. A log may have many gigabytes: for
+the curve only a few places are read, and the times of given steps are found by bisection.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,19 +18,8 @@ from pathlib import Path
 from hpc_launch.base.files import open_regular, read_tail
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
-from hpc_launch.runs.records.node_records import start_events, watcher_samples
+from hpc_launch.runs.records.node_records import watcher_samples
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of, progress_patterns
-from hpc_launch.runs.status.run_status import Progress
-from hpc_launch.runs.status.startup_summary import (
-    LAST,
-    PREPARATIONS,
-    Group,
-    History,
-    NodeStart,
-    Startup,
-    history,
-    summary,
-)
 
 TAIL = 64 * 1024
 MAX_LINES = 400
@@ -37,6 +27,22 @@ MAX_LINE = 2000
 
 RATE_WINDOW = 20
 """Number of points that the rate is measured over."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress by the training's own log; None is 'not known'.
+
+    `rate` is in steps per second, `eta_s` in seconds; `spacing` is the number of steps between the last two lines that
+    show one.
+    """
+
+    step: int | None = None
+    total: int | None = None
+    loss: float | None = None
+    rate: float | None = None
+    eta_s: float | None = None
+    spacing: int | None = None
 
 
 @dataclass
@@ -209,65 +215,136 @@ def number(match: re.Match[str]) -> float | None:
     return value if math.isfinite(value) else None
 
 
-class StartupReader:
-    """Reads the start of attempts repeatedly."""
+WINDOW = 32 << 10
+"""Bytes before a place of the log that are searched for a step."""
+BACK = 4
+"""Number of earlier places that are searched where one shows no step."""
 
-    def __init__(self) -> None:
-        self._histories: dict[Path, tuple[int, History]] = {}
-        self._plans: dict[Path, PlanRecord] = {}
-        self._over: set[Path] = set()
+Growth = tuple[tuple[float, int], ...]
+"""When the log had which size; times are seconds since the epoch, sizes bytes."""
 
-    def read(self, files: AttemptFiles) -> Startup | None:
-        """The start of an attempt; None where nothing is known of it, or it is over. Never raises."""
-        attempt = files.attempt
-        if files.start is None or attempt.path in self._over:
+
+class StepCurve:
+    """The steps of one attempt by time. Reads the log when it is asked; never raises."""
+
+    def __init__(
+        self,
+        attempt: AttemptFolder,
+        plan: PlanRecord,
+        growth: Iterable[tuple[float, int]],
+        saves: Iterable[tuple[float, float]] = (),
+    ) -> None:
+        self._attempt = attempt
+        self._patterns = progress_patterns(plan)
+        self._steps: dict[int, int | None] = {}
+        self._losses: dict[int, float] = {}
+        self._most = 0
+        self.growth: Growth = _ascending(growth)
+        self.saves = tuple(saves)
+        """From when to when rank 0 saved."""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the job says how its log shows steps."""
+        return "step" in self._patterns
+
+    def step(self, at: int) -> int | None:
+        """The newest step when the log had grown for the time `at`."""
+        for place in range(at, max(-1, at - BACK), -1):
+            step = self._read(place)
+            if step is not None:
+                return step
+        return None
+
+    @property
+    def last(self) -> int | None:
+        """The newest step of all."""
+        return self.step(len(self.growth) - 1) if self.growth else None
+
+    def first(self) -> float | None:
+        """When the first step began, as far as known: by the first line with a step and the pace of the next ones."""
+        if not self.growth or self.last is None:
             return None
-        if attempt.path not in self._plans:
-            self._plans[attempt.path] = plan_of(attempt) or PlanRecord()
-        plan = self._plans[attempt.path]
-        has_steps = "step" in progress_patterns(plan)
-        if not plan.phases or (has_steps and first_step(attempt) is not None):
-            self._over.add(attempt.path)
+        at = self._bisect(0)
+        time, step = self.growth[at][0], self.step(at)
+        earliest, head = self.growth[at - 1][0] if at else None, first_step(self._attempt)
+        if earliest is None or step is None or head is None or at + 1 >= len(self.growth):
+            return time
+        later = self.step(at + 1)
+        pace = (self.growth[at + 1][0] - time) / (later - step) if later is not None and later > step else 0.0
+        return max(earliest, time - pace * (step - head + 1))
+
+    def reached(self, step: int, began: float | None = None) -> float | None:
+        """When this step was shown, interpolated between two looks at the log; None where it was not.
+
+        `began`: when the first step began.
+        """
+        last = self.last
+        if last is None or last < step:
             return None
-        nodes = tuple(self._nodes(files, plan))
-        preparation = PREPARATIONS.get(files.start.phase or "")
-        if preparation is not None and not any(node.history for node in nodes):
-            names = tuple(node.name for node in nodes)
-            return Startup((Group("", names, files.start.ended),), plan.container, preparation)
-        if not has_steps and all(node.mark == LAST for node in nodes):
-            self._over.add(attempt.path)
-        start = files.start
-        began = start.ended if start.ended is not None else start.started  # done with node check and staging
-        return summary(nodes, began=began, runtime=plan.container, has_steps=has_steps, output=files.output)
+        at = self._bisect(step)
+        time, here = self.growth[at][0], self.step(at)
+        earlier, before = (self.growth[at - 1][0], self.step(at - 1)) if at else (None, None)
+        if before is None and began is not None:
+            head = first_step(self._attempt)
+            earlier, before = began, head - 1 if head is not None else None
+        if earlier is None or before is None or here is None or here <= before or step <= before:
+            return time
+        return earlier + (time - earlier) * (step - before) / (here - before)
 
-    def _nodes(self, files: AttemptFiles, plan: PlanRecord) -> Iterator[NodeStart]:
-        watched = dict(files.attempt.watcher_files())
-        local = plan.scheduler == "local"
-        names = [f"node {number}" for number in range(plan.nodes or 1)] if local else files.nodes
-        written = _with_output(files.attempt) if len(watched) < len(names) else set()
-        for number, name in enumerate(names):
-            if number in watched:
-                yield NodeStart(name, self._history(watched[number], plan.processes_per_node or 1))
-            elif number not in written:  # what writes has started, if without a watcher
-                yield NodeStart(name)
+    def points(self, most: int) -> list[tuple[float, int]]:
+        """At most so many points of the curve: time and step."""
+        found = [(self.growth[at][0], self.step(at)) for at in _spread(len(self.growth), most)]
+        return [(time, step) for time, step in found if step is not None]
 
-    def _history(self, path: Path, processes: int) -> History:
-        kept = self._histories.get(path)
-        if kept is not None and kept[1] and kept[1][-1][1] == LAST:
-            return kept[1]
-        size = _size(path)
-        if kept is None or kept[0] != size:
-            kept = self._histories[path] = size, history(start_events(path), processes)
-        return kept[1]
+    def losses(self, most: int) -> list[tuple[int, float]]:
+        """At most so many steps with their loss, by lines that show both. The places that `points` looked at count."""
+        steps = sorted(self._losses)
+        return [(steps[at], self._losses[steps[at]]) for at in _spread(len(steps), most)]
+
+    def _bisect(self, step: int) -> int:
+        """The first point at which this step was reached; the last one reached it."""
+        low, high = 0, len(self.growth) - 1
+        while low < high:
+            middle = (low + high) // 2
+            here = self.step(middle)
+            if here is not None and here >= step:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _read(self, at: int) -> int | None:
+        if at not in self._steps:
+            size, over = self.growth[at][1], at == len(self.growth) - 1
+            try:
+                lines = tail_lines(self._attempt.first_log, WINDOW, before=size, over=over)
+            except OSError:
+                lines = []
+            self._steps[at] = self._search(lines)
+        return self._steps[at]
+
+    def _search(self, lines: list[str]) -> int | None:
+        steps, losses = self._patterns.get("step"), self._patterns.get("loss")
+        found = [(match, line) for line in lines if (match := steps.search(line))] if steps is not None else []
+        newest = newest_step([match for match, _ in found], self._most)
+        self._most = max([self._most, *(integer(match, 2) or 0 for match, _ in found if match.re.groups > 1)])
+        for match, line in found if losses is not None else ():
+            step, loss = integer(match, 1), losses.search(line) if losses is not None else None
+            value = number(loss) if loss is not None else None
+            if step is not None and value is not None and (match.re.groups < 2 or integer(match, 2) == self._most):
+                self._losses[step] = value
+        return integer(newest, 1) if newest is not None else None
 
 
-def _with_output(attempt: AttemptFolder) -> set[int]:
-    """The numbers of the nodes that have written anything."""
-    return {number for number, _, path in attempt.node_logs() if _size(path)}
+def _spread(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below `count`, evenly spread, with the first and the last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(at * (count - 1) / (most - 1)) for at in range(most)})
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def _ascending(growth: Iterable[tuple[float, int]]) -> Growth:
+    """The points by time, without those at which the log had not grown: it was rewritten, or clocks differ."""
+    points = sorted(growth)
+    return tuple(points[:1] + [new for old, new in pairwise(points) if new[1] > old[1]])

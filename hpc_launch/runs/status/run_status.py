@@ -18,6 +18,7 @@ from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.submission import Overrides, ScriptRecord
 from hpc_launch.runs.records.verdict_record import VerdictRecord
 from hpc_launch.runs.status.attempt_view import WAITING_STATES, AttemptView
+from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.startup_summary import Startup
 from hpc_launch.schedulers.scheduler import JobRecord
 
@@ -55,22 +56,6 @@ class AttemptStatus:
     """One of FAILURE_CLASSES; None while it has not been diagnosed."""
     verdict: str | None = None
     evidence: tuple[Quote, ...] = ()
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Progress by the training's own log; None is 'not known'.
-
-    `rate` is in steps per second, `eta_s` in seconds; `spacing` is the number of steps between the last two lines that
-    show one.
-    """
-
-    step: int | None = None
-    total: int | None = None
-    loss: float | None = None
-    rate: float | None = None
-    eta_s: float | None = None
-    spacing: int | None = None
 
 
 @dataclass(frozen=True)

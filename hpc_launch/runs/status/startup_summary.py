@@ -1,4 +1,4 @@
-"""How far the start of an attempt is: its phase, and the nodes that are behind. Pure.
+"""How far the start of an attempt is: its phase, and the nodes that are behind.
 
 The evidence are the watchers' events: that a node's script began, and the marks that its processes left
 (agent/sitecustomize.py). A mark that was not seen is not assumed.
@@ -6,11 +6,16 @@ The evidence are the watchers' events: that a node's script began, and the marks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hpc_launch.job.hostlist import compress
-from hpc_launch.runs.records.node_records import WatcherEvent
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.records.attempt_files import AttemptFiles
+from hpc_launch.runs.records.node_records import WatcherEvent, start_events
+from hpc_launch.runs.records.plan_record import PlanRecord, plan_of, progress_patterns
+from hpc_launch.runs.status.progress_reader import first_step
 
 MARKS = {
     "": ("start", "not started"),
@@ -184,3 +189,67 @@ def named(nodes: Sequence[str]) -> str:
         except ValueError:
             pass
     return ", ".join(nodes)
+
+
+class StartupReader:
+    """Reads the start of attempts repeatedly."""
+
+    def __init__(self) -> None:
+        self._histories: dict[Path, tuple[int, History]] = {}
+        self._plans: dict[Path, PlanRecord] = {}
+        self._over: set[Path] = set()
+
+    def read(self, files: AttemptFiles) -> Startup | None:
+        """The start of an attempt; None where nothing is known of it, or it is over. Never raises."""
+        attempt = files.attempt
+        if files.start is None or attempt.path in self._over:
+            return None
+        if attempt.path not in self._plans:
+            self._plans[attempt.path] = plan_of(attempt) or PlanRecord()
+        plan = self._plans[attempt.path]
+        has_steps = "step" in progress_patterns(plan)
+        if not plan.phases or (has_steps and first_step(attempt) is not None):
+            self._over.add(attempt.path)
+            return None
+        nodes = tuple(self._nodes(files, plan))
+        preparation = PREPARATIONS.get(files.start.phase or "")
+        if preparation is not None and not any(node.history for node in nodes):
+            names = tuple(node.name for node in nodes)
+            return Startup((Group("", names, files.start.ended),), plan.container, preparation)
+        if not has_steps and all(node.mark == LAST for node in nodes):
+            self._over.add(attempt.path)
+        start = files.start
+        began = start.ended if start.ended is not None else start.started  # done with node check and staging
+        return summary(nodes, began=began, runtime=plan.container, has_steps=has_steps, output=files.output)
+
+    def _nodes(self, files: AttemptFiles, plan: PlanRecord) -> Iterator[NodeStart]:
+        watched = dict(files.attempt.watcher_files())
+        local = plan.scheduler == "local"
+        names = [f"node {number}" for number in range(plan.nodes or 1)] if local else files.nodes
+        written = _with_output(files.attempt) if len(watched) < len(names) else set()
+        for number, name in enumerate(names):
+            if number in watched:
+                yield NodeStart(name, self._history(watched[number], plan.processes_per_node or 1))
+            elif number not in written:  # what writes has started, if without a watcher
+                yield NodeStart(name)
+
+    def _history(self, path: Path, processes: int) -> History:
+        kept = self._histories.get(path)
+        if kept is not None and kept[1] and kept[1][-1][1] == LAST:
+            return kept[1]
+        size = _size(path)
+        if kept is None or kept[0] != size:
+            kept = self._histories[path] = size, history(start_events(path), processes)
+        return kept[1]
+
+
+def _with_output(attempt: AttemptFolder) -> set[int]:
+    """The numbers of the nodes that have written anything."""
+    return {number for number, _, path in attempt.node_logs() if _size(path)}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -16,12 +16,11 @@ from hpc_launch.runs.records.submission import never_submitted
 from hpc_launch.runs.status.attempt_state import observe
 from hpc_launch.runs.status.attempt_view import SETTLE_S, AttemptView
 from hpc_launch.runs.status.followed_run import FollowedRun, SchedulerAnswers
-from hpc_launch.runs.status.progress_reader import ProgressReader, StartupReader
+from hpc_launch.runs.status.progress_reader import Progress, ProgressReader
 from hpc_launch.runs.status.run_status import (
     FINAL_RUN_STATES,
     AttemptStatus,
     Never,
-    Progress,
     RunStatus,
     never_known,
     run_state,
@@ -29,6 +28,7 @@ from hpc_launch.runs.status.run_status import (
     unfinished,
     with_verdict,
 )
+from hpc_launch.runs.status.startup_summary import StartupReader
 from hpc_launch.runs.submitting.reconcile import no_attempt, reconcile
 from hpc_launch.schedulers.scheduler import Scheduler
 
