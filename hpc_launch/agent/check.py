@@ -7,8 +7,8 @@ with a time limit, so that a driver or a mount that hangs cannot block the other
 of the node, which judge.py reads on the first node. Where the attempt's folder is not shared, it is printed, and srun
 or ssh passes it on.
 
-With --inside, it checks the software in the job's image and prints the results. Where the container is an option of
-srun, the script starts it so; elsewhere this program does, by the very command that starts the training in the image.
+With --inside, it checks the software in the job's image and prints the results. The script starts it where the
+container is an option of srun; elsewhere this program does, as the training is started in the image.
 """
 
 import argparse
@@ -44,7 +44,7 @@ ORDER_S = 600.0
 
 
 class Check(NamedTuple):
-    """A check: its limit in seconds, and how long it is waited for where half of the nodes have passed it.
+    """A check, its limit in seconds, and how long it is waited for where half of the nodes have passed it.
 
     It returns a result, or a list of results with names, or yields such lists.
     """
@@ -123,7 +123,7 @@ def results_of(processes: List[Process]) -> Iterator[List[Result]]:
 
 
 def start(checks: Checks) -> List[Process]:
-    """Start checks at the same time."""
+    """Start checks."""
     return [Process(name, check) for name, check in checks.items()]
 
 
@@ -148,7 +148,7 @@ def host_checks(args: argparse.Namespace) -> Checks:
         checks["working folder"] = Check(partial(host.enterable, args.workdir))
     if args.peer:
         peers = partial(ssh.ports_between, args.node, args.peer, args.port)
-        checks[PORTS] = Check(peers, ssh.LISTEN_S + 1, ssh.PEERS_S + 1.5)
+        checks[PORTS] = Check(peers, ssh.LISTEN_S + 1, ssh.REACH_S + ssh.TRY_S + 1.5)
     if args.peer and args.workdir:  # without Slurm, nobody else keeps the nodes the same
         runs = os.path.dirname(os.path.dirname(os.path.dirname(args.attempt)))
         checks["code"] = Check(partial(ssh.code, os.environ.get("HPC_LAUNCH_CODE") or args.workdir, runs))
@@ -252,13 +252,13 @@ def main(words: List[str]) -> None:
 def outside(args: argparse.Namespace) -> None:
     """Check this node and report; start the part inside the image, if any."""
     checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}))
-    others = software_checks(args)
-    if args.within:
-        checks[IMAGE] = Check(partial(into_image, args.within), full.STEPS * ORDER_S, 2 * SLOW_S)
-    elif args.image:  # the script has started the part inside
-        others[IMAGE] = Check(partial(unknown, ""), wait=2 * SLOW_S)
+    owed = {name: check.wait for name, check in {**checks, **software_checks(args)}.items()}
+    if args.image:  # the part inside reports the software
+        owed[IMAGE] = 2 * SLOW_S
     else:
-        checks.update(others)
+        checks.update(software_checks(args))
+    if args.within:
+        checks[IMAGE] = Check(partial(into_image, args.within), full.STEPS * ORDER_S)
     processes = start(checks)
     report, run = Report(args), os.path.dirname(os.path.dirname(args.attempt))
     results = [dict(result(True, sys.executable), check="start")]
@@ -269,7 +269,7 @@ def outside(args: argparse.Namespace) -> None:
         text = "the run folder is not shared" if args.python else "no PyTorch outside the image"
         results.append(dict(unknown(text), check=full.IMPORT))
     # The names first: the judge knows what a node that freezes still owes.
-    report.send(begun={name: check.wait for name, check in {**checks, **others}.items()}, results=results)
+    report.send(begun=owed, results=results)
     for found in results_of(processes):
         report.send(results=found)
     if args.within:

@@ -47,9 +47,6 @@ Healthy GPUs of one model differ by a few percent. The bandwidth to the host dep
 runs on a machine changes that of CPUs and of TCP.
 """
 Ranks = List[Dict[str, Any]]
-Order = Dict[str, Any]
-"""A step: `task`, its `limit` in seconds, the `groups` of nodes that measure together, and the `places` where the nodes
-reach the first one of their group."""
 
 
 class Measuring:
@@ -77,8 +74,9 @@ class Measuring:
             return unknown("no PyTorch: %s" % words.get("error", "its Python does not start"))
         return result(True, "PyTorch %s" % words["torch"], [free_port() for _ in range(STEPS)])
 
-    def do(self, order: Order, node: str) -> List[Result]:
-        """Carry out a step of the judge."""
+    def do(self, order: Dict[str, Any], node: str) -> List[Result]:
+        """Carry out a step of the judge: `task`, its `limit` in seconds, the `groups` of nodes that measure together,
+        and the `places` where they reach the first one of their group."""
         task, limit = order["task"], order["limit"]
         group = next(names for names in order["groups"] if node in names)
         alone = len(group) == 1

@@ -137,10 +137,7 @@ def of_this_job(pid: str) -> bool:
 
 
 class Driver(NamedTuple):
-    """The files of a driver of Linux: the vendor's number, and what is below the folder of a GPU.
-
-    Each row has patterns of files, what a number other than 0 means, and how the number is found.
-    """
+    """The vendor's number, and rows: files below a GPU's folder, what a number other than 0 means, and its pattern."""
 
     vendor: str
     rows: Tuple[Tuple[Tuple[str, ...], str, str], ...]

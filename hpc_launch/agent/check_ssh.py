@@ -80,22 +80,14 @@ NEIGHBOURS = 16
 """How many nodes before and after its own in the list a node connects to."""
 REACH_S = 10.0
 """How long the others may take to listen: as long as they may take to start (START_S of judge.py)."""
-TRY_S, TRIES = 3.0, 2
-LISTEN_S = 20.0
-PEERS_S = REACH_S + TRY_S * TRIES
-"""How long the connections may take."""
+TRY_S, LISTEN_S = 6.0, 20.0
 
 
 def ports_between(node: str, listed: List[str], port: int) -> Iterator[List[Result]]:
-    """Connect to each of the other nodes, and listen until they have come.
+    """Connect to each of the other nodes, `NAME=ADDRESS`, and listen until they have come.
 
-    Args:
-        node: The name of this node.
-        listed: Name and address of each node.
-        port: That of the rendezvous: another port follows from it.
-
-    Yields:
-        The result. Its value says to whom the connection failed, and whether this node listened.
+    `port` is that of the rendezvous; another one follows from it. The result comes as soon as it is known: its value
+    says to whom the connection failed, and whether this node listened.
     """
     pairs = [one.split("=", 1) for one in listed]
     names = [name for name, _ in pairs]
@@ -142,16 +134,12 @@ def wait_for(names: Set[str], server: socket.socket, end: float) -> None:
 
 def connect(node: str, port: int, address: str) -> str:
     """Why a connection fails; '' if it does not."""
-    end, tries = time.monotonic() + REACH_S, 0
+    end = time.monotonic() + REACH_S
     while True:
         try:
             with socket.create_connection((address, port), timeout=TRY_S) as peer:
                 peer.sendall(node.encode() + b"\n")
             return ""
-        except socket.timeout:
-            tries += 1
-            if tries == TRIES:
-                return "timed out"
         except OSError as error:
             if not isinstance(error, ConnectionRefusedError) or time.monotonic() > end:
                 return str(error.strerror or error)

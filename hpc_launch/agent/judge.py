@@ -8,8 +8,7 @@ attempt's folder is not shared, srun or ssh passes the lines on, to the log of t
 owes a result. A check that half of the nodes have passed is waited for on the others as long as the node has said, or
 FACTOR times as long as it took there.
 
-The judge listens on the port that the training's rendezvous will use, for connections of the nodes. Nothing that
-arrives there is believed.
+The nodes connect to the judge at the port of the training's rendezvous. Nothing that arrives there is believed.
 
     ATTEMPT_DIR/node-check.json     the outcome; created once
     stderr                          one line for each finding, for the job's log
