@@ -11,11 +11,10 @@ import pytest
 from msgspec import convert, structs
 
 from hpc_launch.base.errors import SubmitRefused
-from hpc_launch.base.findings import Finding
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm import query_cluster
 from hpc_launch.schedulers.slurm.query_cluster import Accounting, Survey
-from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft
+from hpc_launch.site_tools.draft_profile import LearnContext, draft
 from hpc_launch.site_tools.draft_queues import names, parts, vendor
 from hpc_launch.site_tools.drift import compare
 from hpc_launch.site_tools.host_facts import (
@@ -26,8 +25,7 @@ from hpc_launch.site_tools.host_facts import (
 )
 from hpc_launch.site_tools.learn import choose_gpu_requests
 from hpc_launch.site_tools.probe_jobs import ProbeResult, add_measurements
-from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.read_profile import read_site
+from tests.site_tools.drafted import profile
 
 CAPTURED = Path(__file__).parents[1] / "schedulers" / "captured"
 VERSIONS = ("22.05", "24.11", "26.05")
@@ -41,16 +39,6 @@ def captured(version: str) -> Survey:
     accounting = Accounting(tuple(query_cluster.associations(mine)), default.strip(), tuple(query_cluster.qos(qos)))
     partitions, nodes = tuple(query_cluster.partitions(partition)), tuple(query_cluster.nodes(node))
     return Survey(query_cluster.settings(config), partitions, nodes, accounting, ())
-
-
-def profile(made: ProfileDraft, folder: Path) -> SiteProfile:
-    path = folder / f"{made.name}.yaml"
-    path.write_text(made.text(), encoding="utf-8")
-    findings: list[Finding] = []
-    site = read_site(path, None, findings, own=True)
-    assert site is not None, findings
-    assert not findings
-    return site.profile
 
 
 @pytest.mark.parametrize("version", VERSIONS)

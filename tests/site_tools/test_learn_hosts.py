@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from hpc_launch.base.findings import Finding
 from hpc_launch.job.hostlist import SlotHost, read_hostfile
 from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft
 from hpc_launch.site_tools.host_facts import HostFacts, common_network, differences, read_facts
 from hpc_launch.site_tools.learn_hosts import PROGRAM, draft_hosts
-from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.read_profile import read_site
+from tests.site_tools.drafted import profile
 
 ALICE = LearnContext("alice", frozenset(), "laptop", "2026-11-23")
 LISTED = (SlotHost("gpu1", 0), SlotHost("gpu2", 8), SlotHost("gpu3", 0), SlotHost("gpu4", 8))
@@ -49,16 +47,6 @@ def draft(
     runs: str = "/home/alice",
 ) -> ProfileDraft:
     return draft_hosts("lab", LISTED, hosts, {"gpu4": fault}, folders, runs, ALICE)
-
-
-def profile(made: ProfileDraft, folder: Path) -> SiteProfile:
-    path = folder / "lab.yaml"
-    path.write_text(made.text(), encoding="utf-8")
-    findings: list[Finding] = []
-    site = read_site(path, None, findings, own=True)
-    assert site is not None, findings
-    assert not findings
-    return site.profile
 
 
 HOSTS = {"gpu1": facts(1), "gpu2": facts(2, python={"version": "3.11.7", "torch": "2.12.0"}), "gpu3": facts(3, 4)}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from hpc_launch.base.findings import Finding
 from hpc_launch.prepare.explain import explain, explain_site
-from hpc_launch.sites.read_profile import read_site
 from hpc_launch.sites.trust import digest, trust
 from tests.sites.conftest import BODY, Plan, Write
 
@@ -202,27 +199,6 @@ def test_a_file_that_is_named_by_its_path_is_ones_own_but_not_what_it_extends(
     foreign(here=RAW)
     (tmp_path / "x.yaml").write_text("name: x\nextends: here\n")
     assert codes(refused("./x.yaml")) == [("HL313", "here.yaml:2")]
-
-
-# --- Many profiles ---
-
-
-def test_other_profiles_are_not_read(write: Write, tmp_path: Path) -> None:
-    write(below="kind: base\nenv: [{set: {A: 1}}]\n", here=f"name: here\nextends: below\n{BODY}")
-    path = tmp_path / "shared" / "here.yaml"
-    write(other="name: [ broken\n")
-    opened: list[str] = []
-    listening = True
-
-    def listen(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and listening:
-            opened.append(str(arguments[0]))
-
-    sys.addaudithook(listen)  # stays for the life of the process
-    assert read_site(path, None, []) is not None
-    listening = False
-    assert sum(name.endswith("here.yaml") for name in opened) == 1
-    assert not [name for name in opened if name.endswith("other.yaml")]
 
 
 def test_explain_shows_the_layers_of_the_profile(write: Write, plan: Plan) -> None:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.findings import errors
 from hpc_launch.base.installed import shipped
 from hpc_launch.job.yaml_source import parse_document, read_document
 from hpc_launch.site_tools.check_profile import missing_sources, outdated_facts
-from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.provenance import provenance
 
 PROFILES = sorted(shipped("site_configs").rglob("*.yaml"))
@@ -25,20 +23,6 @@ def test_a_shipped_profile_says_where_its_facts_are_from(path: Path) -> None:
     assert [*faults, *missing_sources(document)] == []
     assert not [path for path in document.places if path[-1:] == ("raw",)]
     assert document.data["name"] == path.stem
-
-
-@pytest.mark.parametrize("path", PROFILES, ids=NAMES)
-def test_a_shipped_profile_and_all_it_extends_can_be_read(path: Path) -> None:
-    found: list[object] = []
-    layers = chain(path, found)  # type: ignore[arg-type]
-    merge_layers(layers, None, found)  # type: ignore[arg-type]
-    assert not errors(found)  # type: ignore[arg-type]
-    assert layers[-1].path == path
-
-
-def test_the_bases_of_fabrics_and_vendors_are_there() -> None:
-    bases = {path.stem for path in PROFILES if path.parent.name == "bases"}
-    assert bases >= {"slingshot", "infiniband", "roce", "efa", "gcp", "ethernet", "nvidia", "amd"}
 
 
 SOURCED = "contact: me\nurl: u\nstatus: draft\nsource: s\ngrade: A\nas_of: 2026-01-01\n"

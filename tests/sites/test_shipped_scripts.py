@@ -15,18 +15,12 @@ from hpc_launch.script.render import render
 from tests.golden.golden_text import golden_text
 from tests.golden.test_options import PLUGINS, known_to, slurm_conf
 from tests.shellcheck import shellcheck_own_parts
-from tests.sites.shipped import GOLDEN, JOBS, NAMES, SCRIPTS, SLURM, known_surroundings, plan_of
+from tests.sites.shipped import GOLDEN, JOBS, SCRIPTS, SLURM, known_surroundings, plan_of
 
 __all__ = ["known_surroundings", "slurm_conf"]
 
 LEFT_OUT_OF_HELP = {"hint", "wait-all-nodes"}
 """Options of sbatch(1) that its help does not list; `test_options_left_out_of_help_are_known` asks the program."""
-
-
-@pytest.mark.parametrize("site", NAMES)
-def test_the_unchanged_job_file_fits_the_site(site: str) -> None:
-    plan = plan_of(site)
-    assert plan.site == site
 
 
 @pytest.mark.parametrize(("site", "job"), SCRIPTS)
