@@ -12,8 +12,6 @@ import argparse
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
@@ -37,7 +35,6 @@ def main(words: List[str]) -> int:
     parser.add_argument("--python", default="")
     args = parser.parse_args(words)
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    use_python_with_torch(args.python)
     record = describe(args.python)
     record["allocated_gpus"] = os.environ.get("SLURM_GPUS_ON_NODE")
     record["internet"] = internet(args.reach)
@@ -52,22 +49,6 @@ def main(words: List[str]) -> int:
     write(os.path.join(args.out, "rank-%d.json" % rank), line)
     print(line, flush=True)
     return 0 if size == 1 or together.result["connected"] else 1
-
-
-def use_python_with_torch(other: str) -> None:
-    """Re-execute with the other interpreter if only that has PyTorch."""
-    import importlib.util
-
-    if importlib.util.find_spec("torch") or not other or not os.access(other, os.X_OK):
-        return
-    look = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 1)"
-    try:
-        has_torch = subprocess.call([other, "-c", look], cwd="/", timeout=30) == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return
-    if has_torch:
-        arguments = [arg for at, arg in enumerate(sys.argv) if "--python" not in sys.argv[max(at - 1, 0) : at + 1]]
-        os.execv(other, [other, *arguments])  # noqa: S606 - no shell needed
 
 
 def internet(targets: List[str]) -> Optional[Dict[str, Any]]:

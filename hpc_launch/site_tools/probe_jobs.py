@@ -29,6 +29,8 @@ from hpc_launch.site_tools.host_facts import RUNTIMES, SmokeRecord, models
 
 TIME_S = 300
 POLL_S = 0.5
+WITH_TORCH = 'if (cd / && "$0" -c "import torch") 2>/dev/null; then exec "$0" "$@"; else exec python3 "$@"; fi'
+"""Run a program with the interpreter of hpc-launch if that has PyTorch on the node, else with the node's own."""
 REACH = ("github.com:443", "huggingface.co:443")
 """Internet hosts that a training needs. One reachable host is enough."""
 
@@ -118,7 +120,8 @@ def _start(profile: Path, request: ProbeRequest, folders: Mapping[str, str], fol
 
 def _job(request: ProbeRequest, folders: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """The job file as JSON, which is valid YAML."""
-    command = ["python3", str(folder / ARCHIVE), "smoke", str(folder), "--python", sys.executable]
+    command = ["sh", "-c", WITH_TORCH, sys.executable, str(folder / ARCHIVE), "smoke", str(folder)]
+    command += ["--python", sys.executable]
     for name, path in folders.items():
         command += ["--folder", f"{name}={path}"]
     for target in REACH:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, Unreachable, UsageError
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.hostlist import SlotHost
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
 from hpc_launch.prepare.prepare import detect_site
@@ -53,11 +53,7 @@ def site_hosts(site: str) -> Sequence[SlotHost]:
             "; `squeue` shows jobs" if profile.scheduler.type == "slurm" else ""
         )
         raise UsageError(f"site {profile.name} has no list of hosts: its scheduler is {profile.scheduler.type}", hint)
-    findings: list[Finding] = []
-    hosts = known_hosts(profile, this_machine.names(os.environ), os.getcwd(), place, findings)
-    if errors(findings):
-        raise Refused(findings)
-    return hosts
+    return known_hosts(profile, this_machine.names(os.environ), os.getcwd(), place)
 
 
 def site_leases(site: str) -> list[SiteHost]:

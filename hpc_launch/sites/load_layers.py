@@ -197,9 +197,7 @@ def resolve(
     if profile.scheduler.type == "ssh":
         key = "hosts" if profile.scheduler.hostfile is None else "hostfile"
         place = site_data.merged.origin("scheduler", key).place
-        hosts, site_hosts = this_machine.job_hosts(profile, job, avoid, names, folder, place, findings)
-        if errors(findings):
-            raise Refused(findings)
+        hosts, site_hosts = this_machine.job_hosts(profile, job, avoid, names, folder, place)
     image = profile.containers.images.get(job.container.image) if job.container else None
     torch = this_machine.torch_version(job.environment, names, in_image=job.container is not None, image=image)
     logins = this_machine.logins(os.environ) if job.trackers else None
