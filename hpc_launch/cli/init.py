@@ -136,16 +136,12 @@ def _refuse_existing(paths: Iterable[Path]) -> None:
 
 def _write(files: Mapping[Path, str], *, force: bool) -> None:
     """Write files. Raises UsageError rather than replace one."""
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.base.files import write_output
+    from hpc_launch.cli.terminal import write_text
 
     if not force:
         _refuse_existing(files)
     for path, text in files.items():
-        try:
-            write_output(path, text)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}", "name another file with -o") from error
+        write_text(path, text)
 
 
 def _print_text(

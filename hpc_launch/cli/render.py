@@ -31,7 +31,7 @@ def render_command(
     hpc-launch render job.yaml --site mycluster | less
     hpc-launch render job.yaml --site mycluster --standalone -o script.sh
     """
-    from hpc_launch.cli.terminal import print_site_and_warnings
+    from hpc_launch.cli.terminal import print_site_and_warnings, write_text
     from hpc_launch.job.job_file import has_sweep
     from hpc_launch.job.shell_text import visible
     from hpc_launch.prepare.prepare import prepare_job
@@ -50,19 +50,11 @@ def render_command(
     from hpc_launch.script.render import render
 
     script = render(prepared_job.plan, standalone=True) if standalone else prepared_job.script
-    if output is None:
-        click.echo(script, nl=False)
-        return
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.base.files import write_output
-    from hpc_launch.script.parts import RUNTIME, runtime
+    write_text(output, script)
+    if output is not None and not standalone and os.path.isfile(output):
+        from hpc_launch.script.parts import RUNTIME, runtime
 
-    try:
-        write_output(output, script)
-        if not standalone and os.path.isfile(output):
-            write_output(output.with_name(RUNTIME), runtime())
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error
+        write_text(output.with_name(RUNTIME), runtime())
 
 
 @click.command("explain")

@@ -17,6 +17,8 @@ import click
 from hpc_launch.service.listener import Listener
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpc_launch.base.findings import Finding
 
 
@@ -30,6 +32,20 @@ def print_site_and_warnings(detected: str | None, site: str, findings: Sequence[
     if detected is not None:
         print_note(f"site {site}: {detected}")
     warn(findings)
+
+
+def write_text(output: Path | None, text: str, *, executable: bool = False) -> None:
+    """Write to the file named with -o, else to stdout. Raises UsageError."""
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.base.files import write_output
+
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        write_output(output, text, mode=0o777 if executable else 0o666)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error
 
 
 def print_note(text: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_launch.cli.shared_options import complete_run, echo_json, json_option
-from hpc_launch.cli.terminal import TERMINAL
+from hpc_launch.cli.terminal import TERMINAL, write_text
 
 if TYPE_CHECKING:
     from hpc_launch.service.diagnose import RunDiagnosis
@@ -112,8 +112,6 @@ def report_command(run: str, output: Path | None) -> None:
     \b
     hpc-launch report @last -o run.html
     """
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.base.files import write_output
     from hpc_launch.performance.measured_pace import interval_of
     from hpc_launch.performance.run_times import run_times
     from hpc_launch.report.run_page import RunReport, run_page
@@ -129,13 +127,7 @@ def report_command(run: str, output: Path | None) -> None:
     interval = interval_of(status, times, index)
     notes = (f"Checkpoints: {interval_text(interval)}.",) if interval is not None else ()
     page = run_page(RunReport(status, times, now, notes))
-    if output is None:
-        click.echo(page, nl=False)
-        return
-    try:
-        write_output(output, page)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error
+    write_text(output, page)
 
 
 if TYPE_CHECKING:
