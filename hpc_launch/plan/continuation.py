@@ -107,20 +107,16 @@ def _folder(filler: ValueFiller, asked: str) -> Text | None:
 
 
 def _is_pattern(filler: ValueFiller, pattern: str) -> bool:
-    path = ("checkpoint", "pattern")
-    hint = r"such as 'step-(\d+)'"
+    message = None
     try:
         groups = compiled(pattern).groups
+        if groups > 1:
+            message = f"`{pattern}` has {groups} groups; at most one, for the step, is allowed"
+        elif "/" in pattern:
+            message = f"`{pattern}` has a `/`; it is compared with the names in the folder"
     except re.error as error:
         message = f"`{pattern}` is not a valid regular expression: {error}"
+    if message is not None:
+        path, hint = ("checkpoint", "pattern"), r"such as 'step-(\d+)'"
         filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
-        return False
-    if groups > 1:
-        message = f"`{pattern}` has {groups} groups; at most one, for the step, is allowed"
-        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
-        return False
-    if "/" in pattern:
-        message = f"`{pattern}` has a `/`; it is compared with the names in the folder"
-        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
-        return False
-    return True
+    return message is None

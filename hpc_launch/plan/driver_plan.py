@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
@@ -109,25 +109,21 @@ def _successor(draft: PlanDraft, size: JobSize) -> bool:
     return True
 
 
-class _Numbers(NamedTuple):
-    """The integers of the job file, by dotted key."""
-
-    draft: PlanDraft
-
-    def of(self, key: str | None) -> int | None:
-        value: Any = self.draft.resolved.merged.data
-        for part in (key or "").split(".", 1 if (key or "").startswith("args.") else -1):
-            value = value.get(part) if isinstance(value, dict) else None
-        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
-            return int(value)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+def _number(draft: PlanDraft, key: str | None) -> int | None:
+    """The integer of the job file at a dotted key."""
+    value: Any = draft.resolved.merged.data
+    for part in (key or "").split(".", 1 if (key or "").startswith("args.") else -1):
+        value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _batch(draft: PlanDraft) -> BatchPlan | None:
     """The batch of the job file: at the keys in `retry.batch`, otherwise at the usual names."""
-    numbers, asked = _Numbers(draft), draft.resolved.job.retry.batch
+    asked = draft.resolved.job.retry.batch
     if asked is not None:
-        micro, steps = numbers.of(asked.micro), numbers.of(asked.accumulation)
+        micro, steps = _number(draft, asked.micro), _number(draft, asked.accumulation)
         for key, value, wanted in (("micro", micro, asked.micro), ("accumulation", steps, asked.accumulation)):
             if wanted is not None and value is None:
                 message = f"the job has no integer `{wanted}`"
@@ -135,10 +131,10 @@ def _batch(draft: PlanDraft) -> BatchPlan | None:
                 draft.fault(FindingCode.INVALID_RETRY_BATCH, message, ("retry", "batch", key), hint)
         return BatchPlan(asked.micro, micro, asked.accumulation, steps or 1) if micro is not None else None
     for micro_key, steps_key, derived in _candidates(draft):
-        micro, steps = numbers.of(micro_key), numbers.of(steps_key)
+        micro, steps = _number(draft, micro_key), _number(draft, steps_key)
         if micro is None:
             continue
-        if derived is not None and numbers.of(derived) is not None and steps is None:
+        if derived is not None and _number(draft, derived) is not None and steps is None:
             return BatchPlan(micro_key, micro)
         if steps is not None or derived is None:
             return BatchPlan(micro_key, micro, steps_key, steps or 1)

@@ -178,14 +178,14 @@ def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str], *,
 
 def master(draft: PlanDraft) -> MasterAddress:
     """The rule for the address of the first node; a finding if its settings contradict each other."""
-    rule = draft.resolved.site.network.master
+    rule, message, hint = draft.resolved.site.network.master, "", ""
     if rule.interface is not None and (rule.suffix or rule.resolve != "name"):
         message = "`interface` uses the address of an interface, so `suffix` and `resolve` have no effect"
         hint = "keep either `interface` or the other two"
-        draft.site_fault(FindingCode.CONFLICTING_RENDEZVOUS_RULES, message, ("network", "master"), hint)
-    if draft.resolved.hosts and rule != MasterAddress():
+    elif draft.resolved.hosts and rule != MasterAddress():
         message = "the address of a host without Slurm is in `scheduler.hosts`, so `network.master` has no effect"
         hint = "set `scheduler: {hosts: {NAME: {address: ADDRESS}}}`, and remove `master`"
+    if message:
         draft.site_fault(FindingCode.CONFLICTING_RENDEZVOUS_RULES, message, ("network", "master"), hint)
     return rule
 

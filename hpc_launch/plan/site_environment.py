@@ -15,7 +15,7 @@ from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
 from hpc_launch.sites.conditions import holds
-from hpc_launch.sites.folders import CACHE_VARIABLES, Cache
+from hpc_launch.sites.folders import CACHE_VARIABLES
 from hpc_launch.sites.job_settings import PreludeStep, Setting
 from hpc_launch.sites.provenance import third_party_note
 
@@ -203,21 +203,16 @@ def _as_step(variable: Variable) -> SiteStep:
 def _of_caches(filler: ValueFiller) -> Iterator[Variable]:
     for name, cache in filler.resolved.site.caches.items():
         path: KeyPath = ("caches", name, "path")
-        if not _known(filler, cache):
-            continue
+        if not filler.can_fill(cache.path):
+            continue  # it needs a variable that is not set
         for variable in CACHE_VARIABLES.get(name, (name,)):
             yield Variable(variable, filler.site_text(cache.path, path), filler.resolved.site_origin("caches", name))
 
 
 def _folders_of_caches(filler: ValueFiller, per: str) -> Iterator[SiteStep]:
     for name, cache in filler.resolved.site.caches.items():
-        if cache.per == per and _known(filler, cache):
+        if cache.per == per and filler.can_fill(cache.path):
             folder = filler.site_text(cache.path, ("caches", name, "path"))
             origin = filler.resolved.site_origin("caches", name)
             # Others may make it first, and libraries load code from it.
             yield SiteStep("private_folder", origin, (folder,))
-
-
-def _known(filler: ValueFiller, cache: Cache) -> bool:
-    """Whether every variable in its folder is known; a cache whose path needs an unset variable is left out."""
-    return filler.can_fill(cache.path)
