@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-import threading
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 HOST_NAME_TIMEOUT_S = 2.0
-"""Limit for getfqdn, which takes many seconds if the DNS resolver does not respond."""
+"""Limit for the full name, which takes many seconds if the DNS resolver does not respond."""
 
 
 def detect_site(project: Path | None = None) -> Detection:
@@ -63,18 +63,11 @@ def _host_names() -> tuple[str, ...]:
     name = os.uname().nodename
     if "." in name:
         return (name,)
-    full_names: list[str] = []
-
-    def resolve() -> None:
-        import socket
-
-        with suppress(OSError, UnicodeError):
-            full_names.append(socket.getfqdn(name))
-
-    thread = threading.Thread(target=resolve, daemon=True)
-    thread.start()
-    thread.join(HOST_NAME_TIMEOUT_S)
-    return tuple(dict.fromkeys([*full_names, name]))
+    full = ""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        command, limit = ["hostname", "--fqdn"], HOST_NAME_TIMEOUT_S
+        full = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit).stdout.strip()
+    return tuple(dict.fromkeys([full, name] if full else [name]))
 
 
 def _has_slurm() -> bool:

@@ -68,9 +68,7 @@ class RetryContext:
 def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> RetryContext | None:
     """The context of a run; None where this user's drivers must leave the run alone."""
     views, status, info = tracker.views(run), tracker.last.get(run.name), read_info(run)
-    if not views or status is None or info is None:
-        return None
-    if not owned(run):
+    if not views or status is None or info is None or why_not_own(run) is not None:
         return None
     plan = newest_plan(run)
     # A run of `hpc-launch run` lives in an allocation and ends with it.
@@ -80,11 +78,6 @@ def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> R
     if view.superseded or view.requeued or _may_come_back(view, plan.requeue):
         return None
     return RetryContext(run, view, status, plan.recovery, scheduler, slurm=info.scheduler == "slurm")
-
-
-def owned(run: RunFolder) -> bool:
-    """Whether this user's drivers continue the run: it is theirs, no copy, and nobody else can change it."""
-    return why_not_own(run) is None
 
 
 def left_alone(run: RunFolder) -> DriverOutcome:

@@ -150,7 +150,7 @@ _FAILED = re.compile(r"down|fail|unk|.*\*")
 """States of nodes that failed, or do not respond (`*`; sinfo(1)). An administrator drains healthy nodes too."""
 
 Gather = Callable[[AttemptFolder, Rulebook, "JobRecord | None"], Evidence]
-"""Collects the evidence in an attempt's folder: run.diagnosis.collect_evidence.gather."""
+"""Collects the evidence in an attempt's folder: runs/collect_evidence.py."""
 
 
 @dataclass(frozen=True)
@@ -163,14 +163,14 @@ class Decision:
     """Why the team does not get the report on the bad nodes."""
 
 
-def diagnose_now(context: RetryContext, gather: Gather | None, rules: Rulebook, *, inside: bool) -> Diagnosis | None:
+def diagnose_now(context: RetryContext, gather: Gather, rules: Rulebook, *, inside: bool) -> Diagnosis | None:
     """The diagnosis of the attempt; None while it is not over, or where only the scheduler will know the cause."""
     facts = driver_facts(context, inside=inside)
     files = context.view.files
     found = diagnose_records(Evidence(void=files.void, driver=facts, nodes=files.nodes, of_a_run=True), rules)
     if found is not None or not is_over(context, inside=inside):
         return found
-    evidence = structs.replace((gather or _gather)(context.attempt, rules, context.view.final_record), driver=facts)
+    evidence = structs.replace(gather(context.attempt, rules, context.view.final_record), driver=facts)
     if may_be_node_failure(evidence, rules):
         down = context.scheduler.down(evidence.nodes)
         states = tuple((node, state) for node, state in down.items() if _FAILED.match(state))
@@ -272,9 +272,3 @@ def _change_facts(context: RetryContext, diagnosis: Diagnosis) -> ChangeFacts:
         queue=plan.queue,
         excluded=recorded.excluded if recorded is not None else (),
     )
-
-
-def _gather(attempt: AttemptFolder, rules: Rulebook, record: JobRecord | None) -> Evidence:
-    from hpc_launch.runs.collect_evidence import gather
-
-    return gather(attempt, rules, record)

@@ -22,11 +22,11 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan
 from hpc_launch.prepare.attempts import find_secrets, known_secrets, notify_secrets
-from hpc_launch.retry.context import RetryContext, owned
+from hpc_launch.retry.context import RetryContext
 from hpc_launch.runs.groups.group_folder import point_number
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.plan_record import newest_plan
-from hpc_launch.runs.records.run_info import changeable_by_others
+from hpc_launch.runs.records.run_info import changeable_by_others, why_not_own
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.schedulers.local.local_jobs import host_with
@@ -48,7 +48,7 @@ def tell_end(run: RunFolder, status: RunStatus) -> RunFolder | None:
         if sweep is not None and os.path.exists(sweep.path / "notify" / "points" / str(point_number(run))):
             return sweep
         plan = newest_plan(run)
-        if plan is None or plan.notify is None or not owned(run):
+        if plan is None or plan.notify is None or why_not_own(run) is not None:
             return None
         if _is_news(status):
             _record(run, plan.notify, _kind(status), _facts(status, read_verdict(run.attempts()[-1])))

@@ -20,7 +20,6 @@ from hpc_launch.retry.context import (
     RetryContext,
     left_alone,
     never_starts,
-    owned,
     read_context,
     silence_of_forgotten,
     vanished,
@@ -43,8 +42,10 @@ from hpc_launch.retry.same_job import (
     take_over,
     withdraw_successor,
 )
+from hpc_launch.runs.collect_evidence import gather as gather_evidence
+from hpc_launch.runs.collect_evidence import rulebook
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.run_info import Journal
+from hpc_launch.runs.records.run_info import Journal, why_not_own
 from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitted
 from hpc_launch.runs.records.verdict_record import keep_verdict
 from hpc_launch.runs.run_index import Index
@@ -71,7 +72,7 @@ def recover(
     inside: bool = False,
     here: bool = False,
     successor: bool = False,
-    gather: Gather | None = None,
+    gather: Gather = gather_evidence,
     rules: Rulebook | None = None,
 ) -> DriverOutcome:
     """Do what is due for a run, by the tracker's last look at it. Never raises a UserError.
@@ -85,7 +86,7 @@ def recover(
             by a signal to them unless Slurm says why.
         here: The job's script can start the next attempt itself.
         successor: This process runs in the run's successor, whose script can start the next attempt.
-        gather: Collects the evidence; the attempt's folder if left out.
+        gather: Collects the evidence; by default from the attempt's folder.
         rules: The rule book; the shipped one with the user's and the team's rules if left out.
     """
     if host_with(run.path) is not None:
@@ -123,7 +124,7 @@ def recover(
 def _cancel(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> DriverOutcome | None:
     """Cancel a job that is to be cancelled. None where there is none."""
     status = tracker.last.get(run.name)
-    if status is None or not status.cancel_due or not owned(run):
+    if status is None or not status.cancel_due or why_not_own(run) is not None:
         return None
     try:
         job_ids = carry_out(run, tracker.views(run), scheduler)
@@ -152,11 +153,11 @@ def _undecided(context: RetryContext) -> DriverOutcome:
     return DriverOutcome("waiting", f"the scheduler does not know job {job_id}; it counts as lost in {left:.0f} s")
 
 
-def _decide(context: RetryContext, gather: Gather | None, rules: Rulebook | None, *, inside: bool) -> Decision | None:
+def _decide(context: RetryContext, gather: Gather, rules: Rulebook | None, *, inside: bool) -> Decision | None:
     """The verdict on an attempt that is over, put on record; None where it is too early for one."""
     if never_submitted(context.view.files.void) and not context.follows_verdict:
         return None  # a person's submission, which that person repeats
-    diagnosis = diagnose_now(context, gather, rules or _rulebook(), inside=inside)
+    diagnosis = diagnose_now(context, gather, rules or rulebook(), inside=inside)
     if diagnosis is None:
         return None
     with suppress(OSError):
@@ -241,7 +242,7 @@ def _withdraw(context: RetryContext, rules: Rulebook | None) -> DriverOutcome:
         return NOTHING
     if left_s > 0:
         return DriverOutcome("waiting", f"job {job_id} can never start; it is cancelled in {left_s:.0f} s")
-    diagnosis = diagnose_never_starts(context, DriverFacts(never_starts=job), rules or _rulebook())
+    diagnosis = diagnose_never_starts(context, DriverFacts(never_starts=job), rules or rulebook())
     if diagnosis is None:
         return NOTHING
     try:
@@ -253,9 +254,3 @@ def _withdraw(context: RetryContext, rules: Rulebook | None) -> DriverOutcome:
     with suppress(SchedulerError):
         context.scheduler.cancel(job_id)
     return DriverOutcome("waiting", f"job {job_id} can never start and is cancelled: {stored.reason}")
-
-
-def _rulebook() -> Rulebook:
-    from hpc_launch.runs.collect_evidence import rulebook
-
-    return rulebook()
