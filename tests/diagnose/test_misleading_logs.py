@@ -160,28 +160,6 @@ def test_a_working_folder_that_is_not_there() -> None:
     assert (found.failure_class, found.cause) == ("config_error", "workdir_missing")
 
 
-def test_the_job_s_own_log_that_could_not_be_opened() -> None:
-    found = why_run("FAILED", 1, {}, end=None, signal=53, reason="JobLaunchFailure")
-    assert (found.failure_class, found.cause) == ("config_error", "output_path_unwritable")
-
-
-def test_a_node_that_only_prints_the_line_is_not_blamed() -> None:
-    text = (
-        "srun: error: Node failure on n2\n"
-        "slurmstepd-n1: error: *** STEP 39.0 ON n1 CANCELLED AT 2025-11-20T12:35:45 DUE TO NODE FAILURE ***\n"
-    )
-    found = why_run("NODE_FAIL", 1, {"batch.log": text})
-    assert found.bad_nodes == ("n2",)
-    assert (
-        why_run(
-            "TIMEOUT",
-            1,
-            {"batch.log": "slurmstepd: error: *** JOB 3 ON n1 CANCELLED AT 2025-11-20T12:35:45 DUE TO TIME LIMIT ***"},
-        ).bad_nodes
-        == ()
-    )
-
-
 def test_a_node_by_another_form_of_its_name_and_one_of_another_job() -> None:
     xid = "Feb  3 11:02:01 n2.cluster kernel: [8.1] NVRM: Xid (PCI:0000:c1:00): 79, GPU has fallen off the bus.\n"
     assert why_run("FAILED", 1, {"batch.log": xid}).bad_nodes == ("n2",)

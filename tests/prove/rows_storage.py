@@ -31,11 +31,6 @@ module() {
 """
 
 
-def on_small(scene: Scene) -> None:
-    """The checkpoints go to a storage of 8 MB."""
-    scene.left["small"] = scene.cluster.layout.small
-
-
 def small_job(scene: Scene) -> None:
     place = scene.cluster.layout.small / "saved"
     scene.row.args["folder"] = str(place)
