@@ -137,8 +137,6 @@ class MeasuredPace:
     attempt: int
     steps: int
     """The steps that it is measured by."""
-    furthest: int
-    """The furthest step of the run."""
     total: int | None
     """The last step, if its log names it."""
     processes: int | None
@@ -172,14 +170,12 @@ def measured_pace(status: RunStatus, times: RunTimes, index: Index, attempt: int
     plan = plan_of(folders[number]) or PlanRecord()
     starts = [one.trained - one.began for one in times.attempts if one.trained is not None and one.began is not None]
     saves = [end - begin for one in times.attempts for begin, end in one.saves]
-    lasts = [curve.last or 0 for curve in times.curves.values()]
     peaks = [gpu.mem_mib for node in gather(folders[number]).nodes for gpu in node.gpus if gpu.mem_mib is not None]
     return MeasuredPace(
         run=status.run,
         step_s=step_s,
         attempt=number,
         steps=steps,
-        furthest=max(lasts),
         total=status.progress.total,
         processes=plan.world_size,
         start_s=max(0.0, median(starts)) if starts else None,

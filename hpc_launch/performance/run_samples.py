@@ -94,7 +94,6 @@ class Gpu(Struct, frozen=True):
     index: int
     samples: int
     util: float | None = None
-    mhz: float | None = None
     mem_mib: float | None = None
     throttled: dict[str, float] = {}
 
@@ -206,7 +205,6 @@ def _gpu(index: int, seen: list[GpuSample]) -> Gpu:
         index=index,
         samples=len(seen),
         util=_median(gpu.util for gpu in seen),
-        mhz=_median(gpu.sm_mhz for gpu in seen),
         mem_mib=_median(gpu.mem_mib for gpu in seen),
         throttled={word: sum(bool(mask & bit) for mask in masks) / len(masks) for bit, word in REASONS.items()},
     )

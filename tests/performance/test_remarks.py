@@ -49,10 +49,8 @@ def lines(text: str, node: str = "n1") -> tuple[LogFact, ...]:
     return tuple(first_lines(text.encode(), "logs/node-0.log", node=node))
 
 
-def gpus(*utils: float, mhz: float = 1980, **more: Any) -> tuple[Gpu, ...]:
-    return tuple(
-        Gpu(index, 10, util, mhz, 60_000, **{"throttled": NO_REASONS, **more}) for index, util in enumerate(utils)
-    )
+def gpus(*utils: float, **more: Any) -> tuple[Gpu, ...]:
+    return tuple(Gpu(index, 10, util, 60_000, **{"throttled": NO_REASONS, **more}) for index, util in enumerate(utils))
 
 
 def ranks(*places: dict[str, float], first: int = 0) -> tuple[RankSamples, ...]:
@@ -62,7 +60,7 @@ def ranks(*places: dict[str, float], first: int = 0) -> tuple[RankSamples, ...]:
 WELL = RunFacts(
     nodes=(
         NodeSamples("n1", ranks(HERE, HERE), gpus(97, 96), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
-        NodeSamples("n2", ranks(HERE, HERE, first=2), gpus(95, 98, mhz=1935), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
+        NodeSamples("n2", ranks(HERE, HERE, first=2), gpus(95, 98), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
     ),
     lines=lines(FABRIC + DIRECT),
     fabric="infiniband",
@@ -94,7 +92,7 @@ def nodes(first: NodeSamples | None = None, second: NodeSamples | None = None) -
         # The host's memory is the way where there is no NVLink.
         RunFacts(lines=lines(STAGED.splitlines()[1])),
         # A GPU at full load lives at its power cap; one that the job left alone is nobody's laggard.
-        nodes(replace(WELL.nodes[0], gpus=(*gpus(97), Gpu(1, 10, 0, 210, 3)))),
+        nodes(replace(WELL.nodes[0], gpus=(*gpus(97), Gpu(1, 10, 0, 3)))),
         # Two samples may be a checkpoint, seven count an evaluation.
         nodes(replace(WELL.nodes[0], gpus=tuple(replace(gpu, samples=2, util=5) for gpu in gpus(1, 1)))),
         replace(ON_CPUS, nodes=(NodeSamples("n1", (RankSamples(0, 7, WAITS), RankSamples(1, 7, HERE))),)),

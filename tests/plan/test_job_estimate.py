@@ -107,7 +107,6 @@ def pace(processes: int) -> MeasuredPace:
         step_s=30,
         attempt=2,
         steps=500,
-        furthest=500,
         total=10_000,
         processes=processes,
         start_s=240,

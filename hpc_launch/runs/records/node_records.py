@@ -134,7 +134,6 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     index: int
     util: float | None = None
     """Percent."""
-    sm_mhz: float | None = None
     mem_mib: float | None = None
     throttle: str | None = None
     """Bits of `clocks_throttle_reasons.active` in hexadecimal."""
