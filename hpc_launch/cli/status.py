@@ -135,7 +135,9 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
     polled = _poll(index, states, limit)
-    chosen = islice(merge(polled, index.finished(states, limit), key=_order, reverse=True), limit)
+    finished = index.finished(None if states else limit)
+    among = (one for one in finished if not states or one[1].state in states)
+    chosen = islice(merge(polled, among, key=_order, reverse=True), limit)
     if as_json:
         echo_json([_as_json(status, goodput=goodput) for _, status in chosen])
         return
@@ -152,8 +154,8 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
         from hpc_launch.view.run_table import show
 
         show(shown)
-    omitted = (len(polled) + index.count(states) if states else index.count()) - len(shown)
-    if omitted and most is None:
+    omitted = index.count() - len(shown)
+    if omitted and most is None and not states:
         click.echo(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all", err=True)
 
 
@@ -161,7 +163,7 @@ def _poll(index: Index, states: tuple[str, ...], limit: int | None) -> list[List
     """The runs that are listed and whose final status the index does not have, newest first."""
     from hpc_launch.service.poll import poll_unfinished
 
-    index.check(states, limit)
+    index.check()
     # Without --state, only the runs that are shown need a query.
     polled = poll_unfinished(index, TERMINAL, None if states else limit)
     return [(entry, status) for entry, status in polled if not states or status.state in states]

@@ -30,7 +30,7 @@ from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import Startup
 
 _LAYOUT = [(one.name, one.type) for kind in (RunStatus, AttemptStatus, Progress, Startup) for one in fields(kind)]
-VERSION = (zlib.crc32(repr(_LAYOUT).encode()) + 5) & 0x7FFFFFFF
+VERSION = (zlib.crc32(repr(_LAYOUT).encode()) + 6) & 0x7FFFFFFF
 """Of the database. To be increased when the tables change, or when the same files give another final state; it changes
 with the fields of a status."""
 
@@ -55,6 +55,9 @@ class IndexEntry:
     created: float
     finished: bool = False
     """Whether the index has its final status."""
+
+
+_FINISHED: _Conditions = {"status IS NOT NULL": ()}
 
 
 class Index:
@@ -98,14 +101,13 @@ class Index:
             for status in settled:
                 run, over = _real(RunFolder(status.folder)), status.final_stamp is not None
                 key = (str(run.path.parent), run.path.name)
-                query = "SELECT state, attempts, status IS NOT NULL FROM runs WHERE place = ? AND run = ?"
-                stored = database.execute(query, key).fetchone()
-                if stored is None or stored == (status.state, status.final_stamp, over) or not (over or stored[2]):
+                query = "SELECT attempts, status FROM runs WHERE place = ? AND run = ?"
+                stored, data = database.execute(query, key).fetchone(), _encoded(status) if over else None
+                if stored is None or stored == (status.final_stamp, data):
                     continue
                 as_of = None if status.age_s is None else now - status.age_s
-                update = "UPDATE runs SET state = ?, attempts = ?, status = ?, as_of = ? WHERE place = ? AND run = ?"
-                data = _encoded(status) if over else None
-                database.execute(update, (status.state, status.final_stamp, data, as_of, *key))
+                update = "UPDATE runs SET attempts = ?, status = ?, as_of = ? WHERE place = ? AND run = ?"
+                database.execute(update, (status.final_stamp, data, as_of, *key))
                 for attempt in status.attempts if over else ():
                     if attempt.job_id is not None:
                         _add_job(database, attempt.job_id, run)
@@ -141,23 +143,22 @@ class Index:
 
         return [_entry(row, finished=bool(row[5])) for row in self._current(work)]
 
-    def finished(self, states: Sequence[str] = (), limit: int | None = None) -> Iterator[tuple[IndexEntry, RunStatus]]:
-        """The finished runs in these states (default: all), newest first, by what the index has of them."""
-        query, values = _newest("place, run, name, site, created, status, as_of", _finished(states), limit)
+    def finished(self, limit: int | None = None) -> Iterator[tuple[IndexEntry, RunStatus]]:
+        """The finished runs, newest first, by what the index has of them."""
+        query, values = _newest("place, run, name, site, created, status, as_of", _FINISHED, limit)
         now = time.time()
         for row in self._run(lambda database: database.execute(query, values).fetchall()):
             age_s = None if row[6] is None else max(0.0, now - row[6])
             yield _entry(row, finished=True), replace(_STATUS.decode(zlib.decompress(row[5])), age_s=age_s)
 
-    def check(self, states: Sequence[str] = (), limit: int | None = None) -> None:
-        """Check the newest finished runs in these states (default: all), at most CHECKED, for a new attempt."""
-        query, values = _newest("place, run, attempts", _finished(states), min(limit or CHECKED, CHECKED))
+    def check(self) -> None:
+        """Check the newest finished runs, at most CHECKED, for a new attempt."""
+        query, values = _newest("place, run, attempts", _FINISHED, CHECKED)
         self._current(lambda database: still_same(database, database.execute(query, values).fetchall()))
 
-    def count(self, states: Sequence[str] = ()) -> int:
-        """How many finished runs are in these states; without states, how many runs there are."""
-        query, values = _newest("count(*)", _finished(states) if states else {}, None)
-        return int(self._run(lambda database: database.execute(query, values).fetchone())[0])
+    def count(self) -> int:
+        """How many runs there are."""
+        return int(self._run(lambda database: database.execute("SELECT count(*) FROM runs").fetchone())[0])
 
     def jobs(self, job_id: str) -> list[Path]:
         """The folders of the runs that a job belongs to: by the database, else by the records of unfinished runs."""
@@ -207,12 +208,6 @@ class Index:
 def user_index(environment: Mapping[str, str]) -> Index:
     """The index of the user with this environment."""
     return Index(state_folder(environment), environment)
-
-
-def _finished(states: Sequence[str]) -> _Conditions:
-    """The condition for finished runs in these states (default: all)."""
-    among = {f"state IN ({', '.join('?' * len(states))})": tuple(states)} if states else {}
-    return {"status IS NOT NULL": (), **among}
 
 
 def _newest(columns: str, conditions: _Conditions, limit: int | None) -> tuple[str, list[_Value]]:
