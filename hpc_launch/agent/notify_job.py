@@ -22,14 +22,17 @@ _POINT = re.compile(r"(.+)\.([0-9]+)$")
 
 
 class Log:
-    """The log of rank 0: the newest step in it, and how much was written."""
+    """The log of rank 0: the newest step and loss in it, and how much was written."""
 
-    def __init__(self, attempt: str, pattern: Any) -> None:
+    def __init__(self, attempt: str, progress: Dict[str, Any]) -> None:
         self.logs = os.path.join(attempt, "logs")
-        try:
-            self.pattern = re.compile(pattern) if pattern else None
-        except (re.error, RecursionError, OverflowError):
-            self.pattern = None
+        self.patterns = {}  # type: Dict[str, Any]
+        for name in ("step", "loss"):
+            try:
+                if progress.get(name):
+                    self.patterns[name] = re.compile(progress[name])
+            except (re.error, RecursionError, OverflowError):
+                pass
         self.size = -1
         self.found = {}  # type: Dict[str, Any]
 
@@ -47,17 +50,17 @@ class Log:
         except OSError:
             return False
         first, self.size = self.size == -1, size
-        if self.pattern is None:
-            return not first or size > 0
         before = self.found.get("step")
         lines = [line[:LONGEST_LINE] for line in text.replace("\r", "\n").split("\n")[:-1]]
-        words = [(word or "").replace(",", "").replace("_", "") for word in self.search(lines)]
-        numbers = [int(word) for word in words if word.isdigit() and len(word) < 18]
-        if words and len(numbers) == len(words):
-            self.found = dict(zip(("step", "total"), numbers))
-        return bool(self.found.get("step") != before)
+        for name in list(self.patterns):
+            words = [(word or "").replace(",", "").replace("_", "") for word in self.search(name, lines)]
+            if name == "loss" and words:
+                self.found["loss"] = words[0][:20]
+            elif words and all(word.isdigit() and len(word) < 18 for word in words):
+                self.found.update(zip(("step", "total"), map(int, words)))
+        return bool(self.found.get("step") != before) if "step" in self.patterns else not first or size > 0
 
-    def search(self, lines: List[str]) -> Sequence[Optional[str]]:
+    def search(self, name: str, lines: List[str]) -> Sequence[Optional[str]]:
         """The groups of the newest match. A pattern that is too slow is not used again."""
 
         def stop(_number: int, _frame: Any) -> None:
@@ -66,10 +69,10 @@ class Log:
         before = signal.signal(signal.SIGALRM, stop)
         signal.setitimer(signal.ITIMER_REAL, SEARCH_S)
         try:
-            found = next(filter(None, map(self.pattern.search, reversed(lines))), None) if self.pattern else None
+            found = next(filter(None, map(self.patterns[name].search, reversed(lines))), None)
             return found.groups() if found else ()
         except TimeoutError:
-            self.pattern = None
+            del self.patterns[name]
             return ()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -91,7 +94,7 @@ class JobNotices:
         of_sweep = found is not None and found.group(1) == os.path.basename(self.sweep)
         self.point = found.group(2) if found is not None and of_sweep else None
         self.alone = self.point is None or bool(self.settings.get("each_point"))
-        self.log = Log(attempt, (self.plan.get("progress") or {}).get("step"))
+        self.log = Log(attempt, self.plan.get("progress") or {})
 
     def event(self, kind: str, **facts: Any) -> Dict[str, Any]:
         """An event of this attempt."""
@@ -127,7 +130,7 @@ class JobNotices:
         self.started()
         folder = self.run if self.alone else self.sweep
         self.deliver(folder)
-        steps = self.alone and "first_step" in self.wanted and self.log.pattern is not None
+        steps = self.alone and "first_step" in self.wanted and "step" in self.log.patterns
         silence = self.settings.get("no_progress_s") if self.alone and "no_progress" in self.wanted else None
         steps = steps and not os.path.exists(os.path.join(self.run, "notify", "first_step.json"))
         last = tried = time.time()
@@ -151,7 +154,7 @@ class JobNotices:
 
     def silent(self, seconds: float) -> None:
         """One message for each silence of the run: its number is the time at which it began, in seconds."""
-        what = "no new step" if self.log.pattern is not None else "no output of rank 0"
+        what = "no new step" if "step" in self.log.patterns else "no output of rank 0"
         reason = "%s for %d min" % (what, seconds / 60) if seconds >= 120 else "%s for %d s" % (what, seconds)
         name = "no_progress-%d" % (time.time() - seconds)
         record_event(self.run, name, self.event("no_progress", state="RUNNING", reason=reason))

@@ -236,7 +236,7 @@ def make_attempt(run: Path, folder: Path, **settings: Any) -> Path:
     channels = {"webhook": None, "command": ["bash", "-c", f"cat >>{folder}/messages"]}
     events = ["start", "first_step", "end", "stop", "no_progress"]
     notify = {"events": events, "no_progress_s": 1, "each_point": False, "channels": channels, **settings}
-    progress = {"step": r"step (\d+)/(\d+)", "loss": None}
+    progress = {"step": r"step (\d+)/(\d+)", "loss": r"loss ([\d.]+)"}
     plan = {"site": "test", "scheduler": "slurm", "progress": progress, "notify": notify}
     (attempt / "plan.json").write_text(json.dumps(plan))
     (attempt / "start.json").write_text(json.dumps({"job_id": "7", "nodes": "n1"}))
@@ -263,7 +263,7 @@ def test_what_the_job_itself_sees(attempt: Path, tmp_path: Path) -> None:
     log = attempt / "logs" / "node-0.log"
     process = follower(attempt, os.getpid())
     wait_for(tmp_path, "start", "no_progress")  # nothing at all so far
-    log.write_text("loading\n[rank0]: step 5/10\n")
+    log.write_text("loading\n[rank0]: step 5/10, loss 0.25\n")
     wait_for(tmp_path, "start", "no_progress", "first_step", "no_progress")
     with log.open("a") as stream:
         stream.write("still waiting\n" * 3)  # output is no progress
@@ -271,6 +271,7 @@ def test_what_the_job_itself_sees(attempt: Path, tmp_path: Path) -> None:
     assert len(messages(tmp_path)) == 4
     last = messages(tmp_path)[-1]
     assert (last["run"], last["job_id"], last["nodes"], last["step"], last["total"]) == ("tiny-1", "7", "n1", 5, 10)
+    assert last["loss"] == "0.25"
     assert last["reason"].startswith("no new step for ")
     (attempt / "end.json").write_text("{}")
     assert process.wait(patience(20)) == 0
