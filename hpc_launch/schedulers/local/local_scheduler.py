@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from hpc_launch.agent.job_processes import send
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.installed import module_command
@@ -26,7 +27,6 @@ from hpc_launch.schedulers.local.supervisor import (
     JOB_MARKER,
     SUPERVISOR,
     processes_of_job,
-    send_signal,
 )
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
@@ -153,16 +153,14 @@ def _state(job_id: str) -> LocalState | None:
 def end_job(state: LocalState) -> None:
     """Cancel a job of this host."""
     if state.supervised and state.pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(state.pid, signal.SIGTERM)
+        send(state.pid, signal.SIGTERM)
 
 
 def warn_job(state: LocalState) -> None:
     """Send the warning signal to a job of this host."""
     shell = state.batch_shell
     if shell is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(shell, signal.SIGUSR1)
+        send(shell, signal.SIGUSR1)
 
 
 def current_state(entry: local_jobs.LocalJob) -> LocalState | None:
@@ -198,7 +196,8 @@ def _record_lost_supervisor(entry: local_jobs.LocalJob, before: LocalState) -> L
     state = read_local_state(entry.folder) or before
     if state.over:
         return state
-    send_signal(processes_of_job(entry.job_id, str(entry.folder), state.shell), signal.SIGKILL)
+    for pid in processes_of_job(entry.job_id, str(entry.folder), state.shell):
+        send(pid, signal.SIGKILL)
     reason = f"the job's supervisor (process {state.pid}) was killed or the machine rebooted"
     state = replace(state, state="NODE_FAIL", ended=time.time(), reason=reason)
     with contextlib.suppress(OSError):

@@ -37,6 +37,7 @@ from hpc_launch.agent.job_processes import (
     SET_PDEATHSIG,
     all_below,
     belonging,
+    end_all,
     machine_id,
     pid_space,
     prctl,
@@ -59,8 +60,6 @@ SUPERVISOR = "hpc_launch.schedulers.local.supervisor"
 
 KILL_WAIT_S = 10.0
 """Seconds between SIGTERM and SIGKILL (slurm.conf's KillWait; its default is 30)."""
-DEAD_WAIT_S = 10.0
-"""Seconds to wait for killed processes: one that hangs in the kernel cannot be killed."""
 WRITE_TRIES = 60
 """How often, once a second, to retry recording the end if the disk is full or unavailable."""
 
@@ -86,12 +85,6 @@ def processes_of_job(job_id: str, folder: str, shell: int | None = None) -> list
     """All living processes with the marker of a job, and those in the session of its batch shell that wrote over their
     environment."""
     return belonging([f"{JOB_MARKER}={job_id}:{folder}"], {str(shell)})
-
-
-def send_signal(pids: list[int], number: signal.Signals) -> None:
-    """Send a signal to each process that still exists."""
-    for pid in pids:
-        send(pid, number)
 
 
 @dataclass
@@ -170,7 +163,7 @@ class SupervisedJob:
         while self.status is None and end_state is None:
             now = time.monotonic()
             if warn is not None and now >= warn:
-                send_signal([self.shell], signal.SIGUSR1)
+                send(self.shell, signal.SIGUSR1)
                 warn = None
             if limit is not None and now >= limit:
                 end_state = "TIMEOUT"
@@ -205,6 +198,11 @@ class SupervisedJob:
     def _sleep(self, seconds: float) -> int | None:
         """Wait up to `seconds` for a signal and reap children. Returns the signal's number, if any."""
         received = signal.sigtimedwait(WATCHED, max(seconds, 0.0))
+        self._reap()
+        return received.si_signo if received else None
+
+    def _reap(self) -> None:
+        """Collect the children that have ended."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -212,28 +210,18 @@ class SupervisedJob:
                     break
                 if pid == self.shell:
                     self.status = status
-        return received.si_signo if received else None
 
     def _kill_processes(self) -> None:
-        """Send SIGTERM, wait KILL_WAIT_S, then SIGKILL until no process of the job is left."""
+        """SIGTERM, to the batch shell first; after KILL_WAIT_S SIGKILL until no process of the job is left."""
         end = time.monotonic() + KILL_WAIT_S
         if self.status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.shell, signal.SIGTERM)
-        else:
-            send_signal(descendants(os.getpid()), signal.SIGTERM)
-        while descendants(os.getpid()) and time.monotonic() < end:
-            shell_ran = self.status is None
+        while self.status is None and time.monotonic() < end:
             self._sleep(0.1)
-            if shell_ran and self.status is not None:
-                send_signal(descendants(os.getpid()), signal.SIGTERM)
-        end = time.monotonic() + DEAD_WAIT_S
-        while remaining := descendants(os.getpid()):
-            if time.monotonic() > end:
-                break
-            send_signal(remaining, signal.SIGKILL)
-            self._sleep(0.05)
-        self._sleep(0.0)
+        left_s = max(end - time.monotonic(), 0.0)
+        end_all(lambda: descendants(os.getpid()), self._reap, left_s)
+        self._reap()
 
     def _write_end(self, end_state: str | None) -> None:
         code = signal_number = None
