@@ -213,11 +213,6 @@ def _latest(variables: Sequence[Variable]) -> list[Variable]:
 
 def check_variable_name(filler: ValueFiller, name: str, path: KeyPath) -> bool:
     """Whether a job may set the variable `name`; a finding where it may not."""
-    if not NAME.match(name):
-        filler.fault(
-            FindingCode.RESERVED_VARIABLE, f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`"
-        )
-        return False
     if name in _SET_BY_LAUNCHERS or name.startswith(("SLURM_", "SBATCH_", "HPC_LAUNCH_")):
         filler.fault(
             FindingCode.RESERVED_VARIABLE, f"`{name}` is set by the launcher or the scheduler", path, "leave it out"

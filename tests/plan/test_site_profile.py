@@ -200,15 +200,11 @@ def test_options_are_added_dropped_and_renamed_and_the_job_has_the_last_word(wri
 @pytest.mark.parametrize(
     ("top", "job", "code"),
     [
-        ("sbatch: {forbid: {gres: whole}}", "sbatch: {gres: 'gpu:1'}", "HL540"),
         ("sbatch: {forbid: {gpus-per-node: whole}}", "", "HL540"),
-        ("sbatch: {require: {reservation: always}}", "", "HL541"),
         ("srun: {forbid: {gres: x}}\nlaunch: {srun_options: ['--gres=gpu:1']}", "", "HL540"),
         ("srun: {require: {mpi: x}}", "", "HL541"),
         ("launchers: {torchrun: forbidden}", "", "HL549"),
-        ("options: {a: {}}", "options: [b]", "HL319"),
         ("stacks: {a: {}}", "environment: {stack: b}", "HL319"),
-        ("lifecycle: retired", "", "HL318"),
     ],
 )
 def test_what_the_site_refuses_or_wants(top: str, job: str, code: str, write: Write, refused: Refusing) -> None:
