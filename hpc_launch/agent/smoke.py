@@ -143,12 +143,14 @@ class Together:
 
         if importlib.util.find_spec("torch") is None:
             return
-        request = {"task": "all-reduce", "gpus": use_gpus, "processes": 1, "world": self.size, "first": self.rank}
-        found = measure.run(dict(request, address=master, own=own, port=port, limit=TORCH_S))[0]
+        request = {"task": "all-reduce", "processes": 1, "world": self.size, "first": self.rank}
+        request.update(address=master, own=own, port=port, limit=TORCH_S)
+        found = measure.run(dict(request, gpus=use_gpus))[0]
+        if found.get("unavailable"):  # the job did not ask for the node's GPUs
+            found = measure.run(dict(request, gpus=False))[0]
         self.result["all_reduce"] = found.get("all_reduce")
         if "all_reduce" not in found:
-            late = "no answer within %d s" % TORCH_S if found["late"] else "no GPU"
-            self.faults.append("PyTorch: %s" % found.get("error", late))
+            self.faults.append("PyTorch: %s" % found.get("error", "no answer within %d s" % TORCH_S))
 
 
 def answer(server: socket.socket, token: str) -> None:

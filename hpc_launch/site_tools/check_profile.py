@@ -123,14 +123,8 @@ def _first_image(profile: Path, job: Path) -> str | None:
 
 
 MAX_AGE_DAYS = {
-    "node_classes": 1095,
-    "fabric": 1095,
-    "hosts": 1095,
-    "detect": 1095,
-    "queues": 270,
-    "billing": 270,
-    "account": 270,
-    "paths": 270,
+    **dict.fromkeys(("node_classes", "fabric", "hosts", "detect"), 1095),
+    **dict.fromkeys(("queues", "billing", "account", "paths"), 270),
 }
 """Number of days after which a group of facts should be checked again. Hardware rarely changes, limits change every few
 months."""

@@ -65,6 +65,7 @@ def test_the_ladder_runs_the_training_at_each_size_and_leaves_nothing(tmp_path: 
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.prove  # the sizes in order: the test above
 def test_the_ladder_stops_at_the_first_size_that_fails(tmp_path: Path) -> None:
     write(tmp_path, "import os\nassert os.environ['WORLD_SIZE'] == '1', 'only alone'\n", STEPS)
     done = launch(tmp_path, "doctor", "job.yaml", "--ladder", "--json")
