@@ -155,11 +155,11 @@ class MeasuredPace:
         return None if self.longest_save_s is None else max(SHORTEST_LEAD_S, LEAD_TIMES * self.longest_save_s)
 
 
-def measured_pace(status: RunStatus, times: RunTimes, index: Index, attempt: int | None = None) -> MeasuredPace | None:
-    """The pace of a run, or of one of its attempts; None if fewer than two steps are known. Never raises."""
+def measured_pace(status: RunStatus, times: RunTimes, index: Index) -> MeasuredPace | None:
+    """The pace of a run; None if fewer than two steps are known. Never raises."""
     measured: list[tuple[int, float, int]] = []
     for number, curve in times.curves.items():
-        points = curve.points(64) if curve.has_steps and attempt in (None, number) else []
+        points = curve.points(64) if curve.has_steps else []
         if len(points) > 1 and points[-1][1] > points[0][1]:
             (begin, first), (end, last) = points[0], points[-1]
             measured.append((last - first, (end - begin) / (last - first), number))

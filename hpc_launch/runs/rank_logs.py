@@ -67,7 +67,6 @@ def follow(
     *,
     node: int | None = None,
     rank: int | None = None,
-    from_end: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[RankLogLine]:
     """Yield lines as they are written, until `ended()` is true and everything has been read.
@@ -80,13 +79,10 @@ def follow(
         ended: Whether nothing more will be written; called once before each read.
         node: Only this node's log.
         rank: Only lines of this rank.
-        from_end: Skip the existing content.
         sleep: How to wait for so many seconds.
     """
     tails: dict[Path, _Tail] = {}
     pause = SHORTEST_PAUSE_S
-    if from_end:
-        tails = {file.path: _Tail(file, skip=True) for file in log_files(attempt, node)}
     while True:
         over = ended()
         new = False
@@ -104,17 +100,11 @@ def follow(
 class _Tail:
     """One log and how far it has been read."""
 
-    def __init__(self, file: LogFile, *, skip: bool = False) -> None:
+    def __init__(self, file: LogFile) -> None:
         self._file = file
         self._at = 0
         self._inode: int | None = None
         self._rest = b""
-        if skip:
-            try:
-                status = file.path.stat()
-                self._at, self._inode = status.st_size, status.st_ino
-            except OSError:
-                self._at = 0
 
     def read(self, *, last: bool) -> Iterator[RankLogLine]:
         """The lines completed since the last read; with `last` also one without a newline."""

@@ -115,9 +115,9 @@ def goodput_lines(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount]
     return aligned(table)
 
 
-def show_goodput(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount], stream: TextIO | None = None) -> None:
-    """Write the table to `stream` (default: stdout)."""
-    write_lines(goodput_lines(statuses, accounts), stream)
+def show_goodput(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount]) -> None:
+    """Write the table to stdout."""
+    write_lines(goodput_lines(statuses, accounts))
 
 
 def _goodput(goodput: float | None) -> str:

@@ -42,7 +42,7 @@ def append(path: Path, text: str) -> Callable[[], object]:
 
 
 def followed(attempt: AttemptFolder, script: Script, **which: int | bool | None) -> list[str]:
-    return [line.text for line in follow(attempt, script.ended, sleep=script.sleep, **which)]  # type: ignore[arg-type]
+    return [line.text for line in follow(attempt, script.ended, sleep=script.sleep, **which)]
 
 
 def test_files_by_node(attempt: AttemptFolder) -> None:
@@ -101,13 +101,6 @@ def test_a_file_that_was_replaced_is_read_anew(attempt: AttemptFolder) -> None:
         log.write_text("the second file\n")
 
     assert followed(attempt, Script(append(log, "first\n"), rotate)) == ["first", "the second file"]
-
-
-def test_only_what_is_new(attempt: AttemptFolder) -> None:
-    log = node_log(attempt)
-    log.write_text("old\n")
-
-    assert followed(attempt, Script(append(log, "new\n")), from_end=True) == ["new"]
 
 
 def test_a_line_without_end_is_bounded(attempt: AttemptFolder, monkeypatch: pytest.MonkeyPatch) -> None:

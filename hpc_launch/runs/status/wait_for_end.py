@@ -19,6 +19,8 @@ folder is missing."""
 GONE_S = 60.0
 """The same for a job that no source knows: accounting may be late."""
 
+POLL_S = 1.0
+
 OnChange = Callable[[RunStatus], None]
 
 
@@ -40,7 +42,6 @@ def wait(
     tracker: RunTracker,
     run: RunFolder,
     on_change: OnChange,
-    poll_s: float = 1.0,
     *,
     sleep: Callable[[float], None] = time.sleep,
     continues: Callable[[RunStatus], bool] = lambda _: False,
@@ -51,8 +52,7 @@ def wait(
         tracker: Gives the status.
         run: The run.
         on_change: Called for every status that differs in more than its age.
-        poll_s: Seconds between two polls.
-        sleep: How to wait that long.
+        sleep: How to wait.
         continues: Called at the end and while another attempt is due: drives the run and returns whether it continues.
 
     A scheduler that does not answer is waited for without limit, and the reason says so; the end of a run is in its
@@ -75,7 +75,7 @@ def wait(
             if (due or over(status, tracker, run, confirmation)) and not continues(status):
                 # A driver may have decided just now, and then the status says why.
                 return tracker.poll(background=True)[run.name] if status.undecided else status
-            sleep(poll_s)
+            sleep(POLL_S)
     finally:
         journal.note("driver gone", state=shown.state if shown else None)
 
