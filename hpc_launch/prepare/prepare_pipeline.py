@@ -31,7 +31,7 @@ from hpc_launch.prepare.attempts import first_attempt, notify_secrets, prepare, 
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
 from hpc_launch.prepare.prepare_sweep import prepare_sweep
 from hpc_launch.prepare.submit_sweep import SweepProgress, create_sweep, submit_points
-from hpc_launch.runs.groups.group_folder import PipelineFolder, PipelineRecord, StageInfo, StageRecord, SweepFolder
+from hpc_launch.runs.groups.group_folder import PipelineFolder, PipelineRecord, StageRecord, SweepFolder
 from hpc_launch.runs.groups.job_arrays import cancel_sweep
 from hpc_launch.runs.groups.pipeline_status import StageRefusal
 from hpc_launch.runs.groups.stage_inputs import DueRun, UnknownValue, stage_values
@@ -272,7 +272,6 @@ def _submit(  # noqa: PLR0917 - the stages before
 ) -> SweepProgress:
     stage, record = due.stage, pipeline.record
     sets = sets_of(record.sets, stage.name)
-    info = StageInfo(stage=stage.name, key=due.key)
     file, findings = read_pipeline(pipeline.run.job_yaml)
     if file is None or stage.name not in file.stages:
         raise Refused(findings)
@@ -281,7 +280,7 @@ def _submit(  # noqa: PLR0917 - the stages before
     sources = read_sources(pipeline.run.job_yaml, site=site, sets=sets, document=document)
     if stage.sweep:
         points = prepare_sweep(pipeline.run.job_yaml, sets=sets, job_folder=record.job_folder, sources=sources)
-        sweep = create_sweep(points, sets, at=run, stage=info)
+        sweep = create_sweep(points, sets, at=run)
         checkpoint("stage folder")
         _refuse_cancelled(pipeline, stage.name)
         return submit_points(sweep, scheduler, prepared=points, index=index)
@@ -290,7 +289,7 @@ def _submit(  # noqa: PLR0917 - the stages before
     if any(one.after.get(stage.name, "ok") != "ok" for one in record.stages):
         prepared = with_sentinel(prepared, ready.plan)
     if not run.exists:
-        create_run(prepared, at=run, stage=info)
+        create_run(prepared, at=run)
     checkpoint("stage folder")
     _refuse_cancelled(pipeline, stage.name)
     return SweepProgress((submit_next(run, prepared, scheduler, index=index, number=due.attempt)[2],))

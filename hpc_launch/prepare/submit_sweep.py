@@ -154,11 +154,10 @@ def create_sweep(
     *,
     index: Index | None = None,
     at: RunFolder | None = None,
-    stage: Struct | None = None,
 ) -> SweepFolder:
     """Write the sweep's folder with the record of its points. Raises Refused; nothing is left on disk then.
 
-    `at` and `stage`: as for `create_run`.
+    `at`: as for `create_run`.
     """
     first = (first_attempt if at is None else prepare)(prepared.first, sets, exclude=())
     first = replace(first, resolved_yaml=resolved_yaml(prepared.resolved))
@@ -172,7 +171,7 @@ def create_sweep(
         job_folder=first.plan.job_folder,
         job_file=first.plan.job_file,
     )
-    run = create_run(first, sweep=record, at=at, stage=stage)
+    run = create_run(first, sweep=record, at=at)
     with refusing(run.path):
         write_after(run)
     if index is not None:

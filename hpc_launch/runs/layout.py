@@ -60,7 +60,7 @@
 
     PIPELINE/                       has job.yaml, site.yaml, run.json and code/ of a run, and
     ├── pipeline.json               its stages (groups/group_folder.py)
-    ├── PIPELINE.STAGE/             the run or sweep of a stage, with stage.json; it shares code/ with the pipeline
+    ├── PIPELINE.STAGE/             the run or sweep of a stage, marked by stage.json; it shares code/ with the pipeline
     ├── PIPELINE.STAGE-N/           the run of a stage for one checkpoint or point
     ├── seen-STAGE/N                whether the stage runs for a checkpoint
     ├── refused-STAGE               why its job could not be prepared

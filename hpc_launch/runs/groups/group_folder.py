@@ -215,14 +215,6 @@ class PipelineRecord(Struct, frozen=True, kw_only=True):
     """Variables that the job file or the profile refers to, as they were at submission."""
 
 
-class StageInfo(Struct, frozen=True, kw_only=True):
-    """stage.json in a run folder: the run belongs to a stage of a pipeline."""
-
-    stage: str
-    key: str | None = None
-    """Which of the stage's runs this is: its checkpoint, or its point; None for a stage that runs once."""
-
-
 class PipelineFolder(GroupFolder):
     """A pipeline on disk."""
 
@@ -296,11 +288,11 @@ def find_stage(pipeline: PipelineFolder, text: str) -> RunFolder:
     run = pipeline.stage_run(text)
     stage = pipeline.stage(text) or pipeline.stage(_KEY_AT_END.sub("", text))
     if stage is None or (stage.name != text and (stage.target is None or not run.exists)):
-        several = list(pipeline.runs(stage.name)) if stage is not None else []
+        several = pipeline.runs(stage.name) if stage is not None else ()
         names = [f"{stage.name}-{key}" for key in several] if stage is not None else []
         names = names or [one.name for one in pipeline.record.stages]
-        what = "stages" if not several else "runs"
         shown = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+        what = "runs" if several else "stages"
         raise UsageError(f"{pipeline.name} has no stage {text!r}", f"its {what}: {shown}")
     return run
 

@@ -60,13 +60,11 @@ class PreparedAttempt:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def create_run(
-    prepared: PreparedAttempt, sweep: Struct | None = None, *, at: RunFolder | None = None, stage: Struct | None = None
-) -> RunFolder:
+def create_run(prepared: PreparedAttempt, sweep: Struct | None = None, *, at: RunFolder | None = None) -> RunFolder:
     """Create the run folder, without any attempts, or the folder of a sweep with this record.
 
-    Only run.json, which completes the run, is synced. `at`: where the run of a stage of a pipeline is; `stage` is its
-    record. Only one process creates it, all at once.
+    Only run.json, which completes the run, is synced. `at`: where the run of a stage of a pipeline is; only one process
+    creates it, all at once.
     Raises Refused and leaves nothing on disk.
     """
     created = time.time()
@@ -91,8 +89,8 @@ def create_run(
             else:
                 run.arrays.mkdir(mode=FOLDER_MODE)
                 write_record(run.sweep_info, sweep)
-            if stage is not None:
-                write_record(run.stage_info, stage)
+            if at is not None:
+                write_atomic(run.stage_info, "{}\n")
                 write_after(run)
             if at is None or not _shares_code(at.pipeline, run, prepared.plan.code):
                 take_snapshot(run, prepared.plan.code)
