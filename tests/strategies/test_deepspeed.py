@@ -230,6 +230,18 @@ def test_whatever_is_written_passes_our_own_check(asked: DeepSpeed) -> None:
         assert found(text, hugging_face=asked.auto, replicas=asked.world_size) == []
 
 
+def test_an_error_of_several_lines_is_shown_in_full(tmp_path: Path, config: Config) -> None:
+    """As pydantic's, whose second line is only the key."""
+    (tmp_path / "ds.json").write_text(json.dumps(GOOD))
+    listed, error = json.dumps({"": [*GOOD]}), "x.ValidationError: 1 error\\nstage\\n  Input should be less than 4\\n"
+    stand_in = f"#!/bin/sh\necho 'HPC-LAUNCH-KEYS {listed}'\nprintf 'Traceback\\n  z\\n{error}' >&2\nexit 1\n"
+    (tmp_path / "python").write_text(stand_in)
+    (tmp_path / "python").chmod(0o755)
+    done = config("deepspeed", "--check", "ds.json", "--python", "./python", library=True)
+    assert (done.code, done.codes) == (3, {"HL619"})
+    assert "refuses the file: x.ValidationError: 1 error stage Input should be less than 4" in done.out
+
+
 @pytest.mark.torch("deepspeed")
 def test_the_library_has_the_last_word(tmp_path: Path, config: Config) -> None:
     path = tmp_path / "ds.json"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -227,6 +228,7 @@ def shorten(value: Any) -> str:
 Library = Literal["deepspeed", "accelerate", "transformers"]
 
 _SCRIPT = Path(__file__).parent / "library_scripts" / "ask_library.py"
+_ERROR = re.compile(r"^(?=[\w.]+(?:Error|Exception)\b)", re.MULTILINE)
 _MARK = "HPC-LAUNCH-KEYS "
 """Begins the line with the keys: libraries print lines of their own."""
 
@@ -247,7 +249,9 @@ def ask(
     if done is not None and done.returncode == 0:
         return keys, []
     if done is not None:
-        lines = [line for line in done.stderr.splitlines() if line and not line[0].isspace()]
+        # The error of Python is the last one; pydantic's has several lines.
+        last = _ERROR.split(done.stderr.strip())[-1]
+        lines = [" ".join(last.split())] if _ERROR.match(last) else last.splitlines()
         reason = lines[-1] if lines else f"exit code {done.returncode}, without a message"
     if keys is not None and "ImportError" not in reason:
         hint = "the installed release does not accept this file; a newer one may have options unknown to hpc-launch"
