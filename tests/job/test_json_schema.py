@@ -60,24 +60,6 @@ def test_it_is_a_schema_of_draft_2020_12_and_plain_json(type_: type[Struct]) -> 
     assert json.loads(json.dumps(schema)) == schema
 
 
-def test_what_a_field_says() -> None:
-    schema = json_schema(Tree, title="A tree")
-    assert schema["title"] == "A tree"
-    assert schema["description"] == "A type that holds itself."
-    assert schema["required"] == ["count"]
-    assert schema["additionalProperties"] is False
-    properties = schema["properties"]
-    assert properties["count"] == {"type": "integer", "minimum": 1, "exclusiveMaximum": 9, "multipleOf": 2}
-    assert properties["limit"]["default"] == "00:10:00"
-    assert properties["limit"]["description"] == "How long."
-    assert properties["limit"]["examples"] == ["5m"]
-    assert {"type": "integer", "minimum": 1} in properties["limit"]["anyOf"]
-    assert properties["kind"]["default"] == "a"
-    assert properties["kind"]["title"] == "Kind"
-    assert properties["kind"]["deprecated"] is True
-    assert properties["children"]["anyOf"][0]["additionalProperties"]["anyOf"][0] == {"$ref": "#/$defs/Tree"}
-
-
 def test_a_job_file_is_valid() -> None:
     document, findings = parse_document(JOB, "job.yaml")
     assert findings == []

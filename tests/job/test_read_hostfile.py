@@ -12,15 +12,6 @@ NAMES = st.from_regex(r"[a-z0-9_][a-zA-Z0-9._-]{0,20}", fullmatch=True)
 HOSTS = st.lists(
     st.builds(SlotHost, NAMES, st.integers(1, 16)), min_size=1, max_size=8, unique_by=lambda host: host.name
 )
-LMFLOW = "100.100.100.1 slots=8\n100.100.100.2 slots=8\n100.100.105.1 slots=4\n"
-"""The host file of LMFlow's guide."""
-
-
-def test_the_example_of_a_guide() -> None:
-    hosts, findings = read_hostfile(LMFLOW, "hostfile")
-    assert findings == []
-    assert [host.slots for host in hosts] == [8, 8, 4]
-    assert sum(host.slots for host in hosts) == 20
 
 
 def test_comments_ranges_and_further_words() -> None:
