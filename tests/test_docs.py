@@ -514,7 +514,7 @@ def _untrusted(home: Path) -> Sequence[Finding]:
 
 def _secret_is_missing(home: Path) -> Sequence[Finding]:
     with pytest.raises(Refused) as refused:
-        find_secrets(["WANDB_API_KEY"], {})
+        find_secrets(["WANDB_API_KEY"])
     return refused.value.findings
 
 

@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,30 +37,35 @@ from hpc_launch.schedulers.scheduler import Scheduler, Submission, scheduler_for
 from hpc_launch.sites.resolved import Resolved
 
 
-def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+def find_secrets(names: Sequence[str]) -> dict[str, str]:
     """Return the value of each name; the shell takes precedence over the file. Raises Refused for missing ones."""
-    if not names:
-        return {}
     findings: list[Finding] = []
-    path = config_folder() / "secrets.env"
-    stored = _read(path, findings)
-    values: dict[str, str] = {}
-    for name in names:
-        value = environment.get(name) or stored.get(name)
-        if value:
-            values[name] = value
-        else:
-            hint = f"export {name} in this shell, or add {name}=… to {path} (mode 0600)"
-            findings.append(Finding(FindingCode.SECRET_NOT_SET, f"the secret {name} is not set", hint=hint))
+    values = _known(names, findings)
+    for name in (name for name in names if name not in values):
+        hint = f"export {name} in this shell, or add {name}=… to {_secrets_file()} (mode 0600)"
+        findings.append(Finding(FindingCode.SECRET_NOT_SET, f"the secret {name} is not set", hint=hint))
     if findings:
         raise Refused(findings)
     return values
 
 
-def known_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+def known_secrets(names: Sequence[str]) -> dict[str, str]:
     """Those of the names whose value is known here. For messages, whose failure must stop nothing."""
-    stored = _read(config_folder() / "secrets.env", []) if any(not environment.get(name) for name in names) else {}
-    return {name: value for name in names if (value := environment.get(name) or stored.get(name))}
+    return _known(names, [])
+
+
+def secrets_of(notify: NotifyPlan | None, names: Sequence[str]) -> dict[str, str]:
+    """What a job takes from its submitter. Raises Refused where one of `names` is missing."""
+    return {**known_secrets(notify_secrets(notify)), **find_secrets(names)}
+
+
+def _known(names: Sequence[str], findings: list[Finding]) -> dict[str, str]:
+    stored = _read(_secrets_file(), findings) if any(not os.environ.get(name) for name in names) else {}
+    return {name: value for name in names if (value := os.environ.get(name) or stored.get(name))}
+
+
+def _secrets_file() -> Path:
+    return config_folder() / "secrets.env"
 
 
 def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
@@ -98,7 +103,7 @@ def first_attempt(
 
     Raises Refused where a secret is missing, also that of a webhook.
     """
-    find_secrets(notify_secrets(ready.plan.notify), os.environ)
+    find_secrets(notify_secrets(ready.plan.notify))
     return prepare(ready, sets, exclude=exclude, scheduler=scheduler)
 
 
@@ -158,10 +163,7 @@ def prepare(
         ),
         options=options,
         overrides=overrides,
-        secrets={
-            **known_secrets(notify_secrets(plan.notify), os.environ),
-            **find_secrets(plan.secrets, os.environ),
-        },
+        secrets=secrets_of(plan.notify, plan.secrets),
     )
 
 

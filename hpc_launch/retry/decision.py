@@ -25,7 +25,7 @@ from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence
 from hpc_launch.diagnose.node_health import NodeReport
 from hpc_launch.diagnose.rulebook import Rulebook
-from hpc_launch.prepare.attempts import attempt_options, find_secrets, known_secrets, notify_secrets, prepare
+from hpc_launch.prepare.attempts import attempt_options, prepare, secrets_of
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
@@ -130,10 +130,7 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
         plan=structs.replace(recorded, excluded=excluded, readmitted=readmitted),
         options=options,
         overrides=overrides,
-        secrets={
-            **known_secrets(notify_secrets(recorded.notify), os.environ),
-            **find_secrets(recorded.secrets, os.environ),
-        },
+        secrets=secrets_of(recorded.notify, recorded.secrets),
     )
 
 

@@ -72,7 +72,7 @@ def deliver(run: RunFolder, *, wait: bool = False) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            env={**os.environ, **known_secrets(names, os.environ)},
+            env={**os.environ, **known_secrets(names)},
             start_new_session=True,
         )
         if wait:
@@ -94,7 +94,7 @@ def send_test(plan: LaunchPlan) -> list[SentTest]:
     notify = plan.notify
     if notify is None:
         return []
-    secrets = find_secrets(notify_secrets(notify), os.environ)
+    secrets = find_secrets(notify_secrets(notify))
     channels = {name: value for name, value in to_builtins(notify)["channels"].items() if value}
     event = {"event": "test", "run": plan.name, "site": plan.site, "time": time.time(), "channels": channels}
     done = subprocess.run(
