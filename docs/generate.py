@@ -402,9 +402,10 @@ page [JSON](json.md#why); `cause` is one of the specific causes in the tables be
    A command before the program, such as `module load`, counts only if what failed later may follow from it.
 4. **Choose** the matches with the lowest `order`, rounded down to tens, and of these the earliest.
 
-Logs are read in one pass with bounded memory, in any encoding, with progress bars and colours. 100 MB of training
-output take about 2 s; a log of nothing but distinct errors takes longer. If a log is larger than 320 MB, only
-the first 64 MB and the last 256 MB are read.
+Logs are read in one pass with bounded memory and work, in any encoding, with progress bars and colours. 100 MB of
+training output take about a second; a log of nothing but distinct errors takes longer. The first and the last 256 KB
+are read line by line. Between them, only lines with a word of a rule are matched, at most 1,000 with the same word, and
+what follows them in a traceback. If a log is larger than 320 MB, only the first 64 MB and the last 256 MB are read.
 
 ## Rules of your own
 
