@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import Document, KeyPath
 
 DAY_PATTERN = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"
@@ -73,12 +74,11 @@ class Provenance(Struct, frozen=True):
 
     def fact(self, path: KeyPath) -> Fact:
         """Source of the value at `path`. Each field is taken from the longest group that has it."""
-        groups_on_path = [self.groups[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.groups]
-
-        def first(field: str) -> str | None:
-            return next((value for fact in groups_on_path if (value := getattr(fact, field))), None)
-
-        return Fact(source=first("source"), as_of=first("as_of"), grade=first("grade"), note=first("note") or "")  # type: ignore[arg-type]
+        found: dict[str, str] = {}
+        for end in range(len(path) + 1):
+            if (fact := self.groups.get(path[:end])) is not None:
+                found |= {name: value for name, value in asdict(fact).items() if value}
+        return Fact(**found)  # type: ignore[arg-type]
 
     def warning(self, path: KeyPath) -> str:
         """Note for readers of the script if a fact is not from the centre itself."""
@@ -102,22 +102,14 @@ def provenance(document: Document) -> Provenance:
 
 
 def _fact(data: object) -> Fact:
-    def text(key: str) -> str | None:
-        value = data.get(key) if isinstance(data, dict) else None
-        return value if isinstance(value, str) else None
-
-    return Fact(source=text("source"), as_of=text("as_of"), grade=text("grade"), note=text("note") or "")  # type: ignore[arg-type]
+    found = data if isinstance(data, dict) else {}
+    return Fact(**{name: found[name] for name in Fact.__struct_fields__ if isinstance(found.get(name), str)})
 
 
 def unknown_groups(document: Document, known: frozenset[str]) -> Iterator[Finding]:
     """HL312 for groups that are not part of the profile."""
-    facts = document.data.get("facts")
+    facts, hint = document.data.get("facts"), "use a key of the profile, with dots for nested keys"
     for group in facts if isinstance(facts, dict) else ():
         if str(group).split(".")[0] not in known:
-            place: Place | None = document.key_places.get(("facts", group))
-            yield Finding(
-                FindingCode.UNSOURCED_FACTS,
-                f"`{group}` is not a key of the profile",
-                place,
-                "use a key of the profile, with dots for nested keys",
-            )
+            message, place = f"`{group}` is not a key of the profile", document.key_places.get(("facts", group))
+            yield Finding(FindingCode.UNSOURCED_FACTS, message, place, hint)
