@@ -37,9 +37,10 @@ def scalar(text: str) -> str | int | float | bool | None:
 
 def flow_yaml(value: Any) -> str:
     """A value as YAML on one line, in printable characters: JSON, with the escapes of YAML."""
+    text = json.dumps(value, ensure_ascii=False)
     return "".join(
-        character if character.isprintable() else f"\\U{ord(character):08x}"
-        for character in json.dumps(value, ensure_ascii=False)
+        one if one.isprintable() else f"\\u{ord(one):04x}" if one < "\U00010000" else f"\\U{ord(one):08x}"
+        for one in text
     )
 
 
