@@ -50,11 +50,6 @@ def test_script_is_the_golden_one(case: str, request: pytest.FixtureRequest) -> 
     assert script.encode() == golden.read_bytes()
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_same_plan_gives_the_same_bytes(case: str) -> None:
-    assert render(plan_of(case)) == render(plan_of(case))
-
-
 def test_the_script_of_a_job_array(request: pytest.FixtureRequest) -> None:
     case = next(case for case in CASES if plan_of(case).directives)
     script, golden = render_array(plan_of(case)), HERE / "arrays" / "array.sh"

@@ -59,6 +59,7 @@ def scancel_step(scene: Scene) -> None:
 def suspend_and_resume(scene: Scene) -> None:
     scene.happens()
     scene.root("scontrol", "suspend", scene.run["job_id"])
+    wait_until(lambda: "suspended" in (scene.status()["reason"] or ""), explain=scene.told, every=1)
     time.sleep(8)
     scene.root("scontrol", "resume", scene.run["job_id"])
 

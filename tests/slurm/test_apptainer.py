@@ -113,21 +113,3 @@ def test_variables_and_arguments_arrive_inside_as_written(user: User, inside: li
     assert environment["APPTAINER_CONTAINER"].startswith(f"/dev/shm/hpc-launch-{user.cluster.uid}/")
     for node in ("n1", "n2"):
         assert user.cluster.node_exec(node, ["find", "/dev/shm", "-type", "f"]).stdout == "", "memory is given back"
-
-
-def test_an_exit_code_comes_out(user: User, inside: list[str]) -> None:
-    job = user.job("name: fails\nlauncher: srun\ncommand: sh -c 'exit 7'\n")
-    done = user.launch("submit", job, "--wait", *inside)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert user.status()["attempts"][0]["exit_code"] == 7
-
-
-def test_a_cancelled_job_leaves_no_process_behind(user: User, inside: list[str]) -> None:
-    job = user.job("name: sleeps\nlauncher: srun\nnodes: 2\ncommand: sleep 301\n")
-    assert user.launch("submit", job, *inside).returncode == 0
-    user.until("@last", "RUNNING", "STARTING")
-    assert user.launch("cancel", "@last").returncode == 0
-    user.until("@last", "CANCELLED")
-    user.cluster.squeue_idle()
-    for node in ("n1", "n2"):
-        assert user.cluster.node_exec(node, ["pgrep", "-fx", "sleep 301"]).returncode == 1

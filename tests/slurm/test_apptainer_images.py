@@ -17,26 +17,14 @@ from tests.cluster import Cluster
 from tests.cluster.covers import outermost
 from tests.cluster.faults import PATIENCE_S
 from tests.cluster.requirements import REPOSITORY
-from tests.golden.test_runtimes import KNOWN
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
 
 RANKS = """
-import os, sys
+import os
 print("RANK", os.environ["RANK"], os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"], os.uname().nodename,
       os.environ.get("HPC_LAUNCH_IMAGE"), os.environ.get("STEP"), open("/data/words").read().strip(), flush=True)
-if os.environ["RANK"] == "3" and "--die" in sys.argv:
-    import signal
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-WAITS = """
-import os, pathlib, time
-print("WAITS", flush=True)
-while not pathlib.Path(os.environ["HPC_LAUNCH_STOP_FILE"]).exists():
-    time.sleep(0.2)
-print("SAVED", flush=True)
 """
 
 
@@ -152,28 +140,6 @@ def test_srun_starts_each_process_in_the_image(user: User, container: dict[str, 
     assert re.findall(r"RANK (\d)", third) == ["3"]
 
 
-@pytest.mark.prove
-def test_a_rank_that_is_killed_in_the_image_fails_the_run(user: User, container: dict[str, object]) -> None:
-    user.job(RANKS, "ranks.py")
-    more = {"launcher": "srun", "processes_per_node": 2, "script": "ranks.py", "args": ["--die"], "retry": 1}
-    done = user.launch("submit", job(user, container, **more), "--wait")
-    assert done.returncode == 1, done.stdout + done.stderr
-    status = user.status()
-    assert (status["state"], status["attempts"][0]["exit_code"]) == ("FAILED", 137)
-
-
-@pytest.mark.prove
-def test_the_warning_before_the_end_is_seen_in_the_image(user: User, container: dict[str, object]) -> None:
-    user.job(WAITS, "waits.py")
-    submitted = user.launch("submit", job(user, container, launcher="srun", script="waits.py"), "--json")
-    assert submitted.returncode == 0, submitted.stderr
-    user.until("@last", "RUNNING")
-    job_id = json.loads(submitted.stdout)["job_id"]
-    user.cluster.run(["scancel", "--batch", "--signal=USR1", str(job_id)], check=True)
-    user.until("@last", "COMPLETED")
-    assert user.launch("logs", "@last").stdout.count("SAVED") == 2
-
-
 def test_modules_of_the_runtime_come_before_it_and_steps_inside_after_it(
     user: User, container: dict[str, object]
 ) -> None:
@@ -189,12 +155,6 @@ def test_modules_of_the_runtime_come_before_it_and_steps_inside_after_it(
     seen = re.findall(r"SEEN (\S+) (\S+) (\S+)", user.launch("logs", "@last").stdout)
     assert [one[:2] for one in seen] == [("runtime/1,runtime/2", "job")] * 2
     assert all(path.startswith("/data/bin:") for _, _, path in seen)
-
-
-def test_apptainer_knows_the_options_that_scripts_give_it(user: User) -> None:
-    told = user.cluster.run(["apptainer", "exec", "--help"], check=True).stdout
-    hidden = {"--pwd"}  # the older name of --cwd, which it takes still: the other tests here start with it
-    assert set(KNOWN["apptainer exec"].split()) <= set(re.findall(r"--[a-z-]+", told)) | hidden
 
 
 def layout(folder: Path) -> None:

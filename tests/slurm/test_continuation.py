@@ -13,7 +13,6 @@ from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
 from tests.slurm.user import User
 
-EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
 COUNTING = f"""
 name: counting
 nodes: 2
@@ -88,27 +87,6 @@ def test_a_drill_tells_where_a_preemption_gives_no_warning(user: User) -> None:
     assert "here a preemption gives no warning" in done.stdout
 
 
-@pytest.mark.prove
-@pytest.mark.slow
-def test_a_chain_of_jobs_under_a_time_limit_ends_with_the_loss_of_an_undisturbed_run(user: User) -> None:
-    """The limit is real: one minute, of which 35 s and more are left when Slurm warns."""
-    sets = ["--set=args.log-every=1", "--set=args.steps=70", "--set=args.width=32"]
-    sets += ["--set=args.checkpoint-every=1000", "--set=checkpoint.signal_before=35s"]
-    undisturbed = user.launch("submit", str(EXAMPLE), "--wait", *sets)
-    assert undisturbed.returncode == 0, undisturbed.stdout + undisturbed.stderr
-    loss = _final_loss(user)
-    slow = ["--set=time=00:01:00", "--set=args.sleep-per-step=0.5"]
-
-    chain = user.launch("submit", str(EXAMPLE), "--wait", *sets, *slow)
-
-    assert chain.returncode == 0, chain.stdout + chain.stderr
-    status = user.status()
-    assert status["state"] == "COMPLETED"
-    assert len(status["attempts"]) > 1
-    assert {attempt["verdict"] for attempt in status["attempts"][:-1]} == {"CONTINUE"}
-    assert _final_loss(user) == loss
-
-
 @pytest.mark.slow
 def test_a_torn_checkpoint_falls_back_to_the_one_before(user: User) -> None:
     sets = [*UNDER_SRUN, "--set=args.every=5", "--set=args.steps=12", "--set=args.pause=0", "--set=nodes=1"]
@@ -149,24 +127,5 @@ def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launche
     assert end["saved_step"] >= 3
 
 
-@pytest.mark.slow
-def test_a_cancelled_run_is_not_taken_for_a_preempted_one(user: User) -> None:
-    answer = user.submit(COUNTING, *UNDER_SRUN, "--set=args.listen=none")
-    run = Path(answer["folder"])
-    user.until("@last", "RUNNING")
-    _until_step(user, 3)
-
-    user.cluster.run(["scancel", answer["job_id"]], check=True)
-
-    assert user.until("@last", "CANCELLED")["state"] == "CANCELLED"
-    assert not (run / "saved").exists()
-
-
 def _until_step(user: User, step: int) -> None:
     wait_until(lambda: (user.status()["progress"]["step"] or 0) >= step, every=1)
-
-
-def _final_loss(user: User) -> str:
-    found = re.search(r"training finished at step \d+ loss ([\d.]+)", user.launch("logs", "@last").stdout)
-    assert found is not None
-    return found[1]

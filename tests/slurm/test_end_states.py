@@ -34,16 +34,6 @@ def test_the_end_shows_within_three_seconds(user: User) -> None:
     assert seen - ended < patience(3 + 1)  # the record's clock counts whole seconds
 
 
-def test_a_cancelled_job(user: User) -> None:
-    run = user.submit(SLEEP)["run"]
-    user.until(run, "RUNNING", "STARTING")
-    done = user.launch("cancel", run)
-    assert done.returncode == 0, done.stderr
-    status = user.until(run, "CANCELLED")
-    assert status["attempts"][0]["state"] == "CANCELLED"
-    assert user.launch("cancel", run).returncode == 0
-
-
 def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
     job = user.job(SLEEP + "sbatch: {hold: true}\n")
     done = user.launch("submit", job, "--wait")

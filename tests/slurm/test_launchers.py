@@ -9,12 +9,9 @@ import pytest
 import yaml
 
 from tests.cluster.faults import wait_until
-from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
 from tests.slurm.two_nodes import wait_for_ranks
 from tests.slurm.user import User
-
-EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
 
 LAUNCHERS = {
     "static": {"name": "torchrun"},
@@ -87,21 +84,6 @@ def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, la
         assert "task 2: Exited with exit code 7" in user.launch("logs", "@last").stdout
     for node in user.cluster.nodes:
         _nothing_is_left(user, node)
-
-
-@pytest.mark.prove
-@pytest.mark.torch
-@pytest.mark.slow
-def test_c10d_trains_over_four_nodes_through_the_interface_of_the_site(user: User) -> None:
-    user.site("network: {master: {interface: eth0}, interface: [eth0]}\n")
-    changes: dict[str, object] = {"nodes": 4, "processes_per_node": 1, "args.steps": 10, "retry.max_attempts": 1}
-    changes["launcher"] = "{name: torchrun, max_restarts: 1}"
-    done = user.launch("submit", str(EXAMPLE), "--wait", *(f"--set={key}={value}" for key, value in changes.items()))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert user.status()["progress"]["step"] == 10
-    log = user.launch("logs", "@last").stdout
-    assert "rendezvous at 10.77.0.1:" in log
-    assert {node for _, node in re.findall(r"rank (\d) of 4 on host (n\d)", log)} == set(user.cluster.nodes)
 
 
 @pytest.mark.parametrize(

@@ -22,18 +22,6 @@ def outcome(run: dict[str, Any], attempt: int = 1) -> dict[str, Any]:
     return found
 
 
-def test_healthy_nodes_pass_and_the_training_starts(user: User) -> None:
-    run = user.submit(f"{QUICK}nodes: 4\ncommand: [sh, -c, 'echo trained']\n")
-
-    status = user.until(run["run"], "COMPLETED", "FAILED", "STOPPED")
-
-    batch = (Path(run["folder"]) / "attempts" / "001" / "batch.log").read_text()
-    assert status["state"] == "COMPLETED", batch
-    found = outcome(run)
-    assert (found["nodes"], found["bad"], found["common"]) == (4, [], []), found
-    assert "node check: 4 nodes passed" in batch
-
-
 def test_a_node_that_fails_is_named_and_the_run_continues_elsewhere(user_in_trouble: User) -> None:
     user = user_in_trouble
     user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n1", check=True)

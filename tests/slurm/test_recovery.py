@@ -6,16 +6,12 @@ Each training writes a line into a file, so that what really ran is counted, wha
 from __future__ import annotations
 
 import json
-import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpc_launch.retry import recover_run
-from hpc_launch.runs.submitting import submit_attempt
-from hpc_launch.runs.submitting.run_store import KILL_AFTER
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.slurm.user import PROFILES, User
 
@@ -83,30 +79,6 @@ def test_of_five_drivers_at_once_one_makes_the_next_attempt(user: User) -> None:
     assert user.trainings(marker(user)) == [attempt["job_id"] for attempt in status["attempts"]]
 
 
-@pytest.mark.prove
-@pytest.mark.slow
-def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(user: User) -> None:
-    steps = (*recover_run.STEPS, *submit_attempt.STEPS[1:])
-    users = {step: User(user.cluster, user.cluster.user_folder(f"driver-{step}-")) for step in steps}
-    held = "while [ ! -e $HPC_LAUNCH_RUN_DIR/go ]; do sleep 0.2; done"
-    runs = {step: one.submit(job(one, f"{held}; {fails_once()}")) for step, one in users.items()}
-    for step, run in runs.items():
-        unhooked(users[step], run)
-        users[step].cluster.run(["touch", f"{run['folder']}/go"], check=True)
-    wait_until(lambda: all(ended(Path(run["folder"]), 1) for run in runs.values()))
-    for step, run in runs.items():
-        killed = users[step].launch("watch", run["run"], env={KILL_AFTER: step})
-        assert killed.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}, (step, killed)
-
-    for step, run in runs.items():
-        one = users[step]
-        status = one.until(run["run"], "COMPLETED", "FAILED", "STOPPED")
-        assert status["state"] == "COMPLETED", (step, status)
-        ran = [attempt["job_id"] for attempt in status["attempts"] if attempt["state"] != "VOID"]
-        assert one.trainings(marker(one)) == ran, step
-        assert len(ran) == 2, step
-
-
 @pytest.mark.slow
 def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> None:
     # It takes up the newest step, makes one a second, and leaves when it is asked to; the second time it is quicker.
@@ -130,20 +102,6 @@ def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> Non
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.prove
-def test_a_time_limit_that_nobody_warned_of_is_seen_to_by_the_job_itself(user: User) -> None:
-    run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300', queue="short", time="1"))
-    folder = Path(run["folder"])
-
-    wait_until(
-        lambda: ended(folder, 2) is not None, explain=lambda: f"{sorted(folder.rglob('*.log'))}", timeout=400, every=1
-    )
-
-    status = user.until(run["run"], "COMPLETED", "FAILED")
-    assert attempts(status) == [("TIMEOUT", "time_limit", "CONTINUE"), ("COMPLETED", "success", "NONE")]
-
-
 def test_a_job_that_can_never_start_is_taken_out_of_the_queue(user: User) -> None:
     text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: unlimited")
     text = text.replace("limits: [{nodes: 1-4, time: 1:00:00}]", "limits: []")
@@ -157,16 +115,6 @@ def test_a_job_that_can_never_start_is_taken_out_of_the_queue(user: User) -> Non
     assert [verdict for _, _, verdict in attempts(status)] == ["STOP"]
     assert "could never start" in status["reason"]
     wait_until(lambda: not any(str(status["job_id"]) in line for line in user.cluster.jobs() or []))
-
-
-def test_a_cancelled_run_is_not_tried_again(user: User) -> None:
-    run = user.submit(job(user, "sleep 60"))
-    user.until(run["run"], "RUNNING", "STARTING")
-    assert user.cluster.run(["scancel", run["job_id"]]).returncode == 0
-    status = user.until(run["run"], "CANCELLED")
-    assert user.launch("list").returncode == 0
-    assert len(user.status(run["run"])["attempts"]) == 1
-    assert status["attempts"][0]["state"] == "CANCELLED"
 
 
 def test_a_sentinel_looks_after_a_job_that_cannot_do_it_itself(user: User) -> None:

@@ -107,19 +107,6 @@ def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> Non
     assert environment(run, 1) == environment(run, 2)
 
 
-def test_a_rank_that_is_killed_and_a_single_node(user: User) -> None:
-    run = user.submit(job(user, FAILS_ONCE, launcher="srun", args=["kill"]))
-
-    wait_until(lambda: ended(run, 2), explain=lambda: user.launch("logs", run["run"]).stdout)
-
-    status = user.until(run["run"], "COMPLETED", "FAILED")
-    assert [(one["state"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
-        ("FAILED", "RETRY", run["job_id"]),
-        ("COMPLETED", "NONE", run["job_id"]),
-    ]
-    assert [row[:2] for row in sorted(trained(run))] == [["1", "0"], ["1", "1"], ["2", "0"], ["2", "1"]]
-
-
 def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> None:
     user = user_in_trouble
     user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n2", check=True)

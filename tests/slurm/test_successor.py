@@ -87,34 +87,6 @@ def test_cancel_leaves_no_successor(user: User) -> None:
 @pytest.mark.prove
 @pytest.mark.cluster
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [None, "trixie", "sid"])
-@pytest.mark.parametrize(
-    "held", [{}, {"spares": 1}, {"nodes": 1, "spares": 1}, {"nodes": "1..2", "launcher": "torchrun"}]
-)
-def test_the_first_node_loses_power_and_no_client_is_there(held: dict[str, Any], system: str | None) -> None:
-    with Cluster.start(nodes=4, system=system) as cluster:
-        user = User(cluster, cluster.user_folder("successor-"))
-        run = user.submit(job(user, LOSES_POWER, **{"nodes": 2, "launcher": "srun", **held}, retry={"successor": "on"}))
-        waits = successor(run, 1)["job_id"]
-        wait_until(lambda: len(trained(run)) >= 2)
-        cluster.kill_node("n1")
-
-        wait_until(lambda: ended(run, 2), explain=lambda: f"{cluster.jobs()} {log(run, 1)}")
-
-        status = user.until(run["run"], "COMPLETED", "FAILED")
-        assert [(one["state"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
-            ("NODE_FAIL", "node_failure", "RETRY_ELSEWHERE", run["job_id"]),
-            ("COMPLETED", "success", "NONE", waits),
-        ]
-        assert "n1" not in status["attempts"][1]["nodes"]
-        began = min(float(row[3]) for row in trained(run) if row[0] == "2")
-        assert began - status["attempts"][0]["ended"] <= patience(90)
-        wait_until(lambda: cluster.jobs() == [], explain=lambda: f"{cluster.jobs()}")
-
-
-@pytest.mark.prove
-@pytest.mark.cluster
-@pytest.mark.slow
 def test_an_expedited_requeue_comes_before_all_others_and_leaves_failures_to_the_verdict() -> None:
     conf = ["SlurmctldParameters=enable_expedited_requeue"]
     with Cluster.start(nodes=4, system="sid", slurm_conf=conf) as cluster:

@@ -15,17 +15,6 @@ pytestmark = pytest.mark.cluster
 
 SITE = "sites/testcluster.yaml"
 
-TRAIN = """
-name: rates
-launcher: none
-command: [sh, -c, 'echo "step 1/1 loss $1"; echo x >>"$HPC_LAUNCH_RUN_DIR/trained"; sleep $3; exit $2', x]
-time: 5
-cpus_per_node: 1
-hang: false
-retry: {max_attempts: 1}
-progress: {step: 'step (\\d+)/(\\d+)', loss: 'loss (\\S+)'}
-"""
-
 
 def train(loss: float, code: int = 0, sleep: float = 0) -> str:
     words = ["sh", "-c", 'echo "step 1/1 loss $0"; echo x >>"$HPC_LAUNCH_RUN_DIR/trained"; sleep $2; exit $1']
@@ -117,19 +106,6 @@ def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:
     assert status(user, name)["counts"]["CANCELLED"] == 2
     assert json.loads(user.launch("list", "--json").stdout)[0]["state"] in ("PENDING", "STARTING", "RUNNING")
     assert user.launch("cancel", name).returncode == 0
-
-
-@pytest.mark.prove
-def test_resubmit_makes_one_array_of_the_next_attempts_of_the_failed_points(user: User) -> None:
-    submitted = user.launch("submit", user.job(job([train(1), train(2, code=4), train(3, code=5)])), "--json")
-    name = json.loads(submitted.stdout)["run"]
-    assert user.launch("watch", name).returncode == 1
-    again = user.launch("resubmit", name, "--json")
-    assert again.returncode == 0, again.stderr
-    (array,) = json.loads(again.stdout)["jobs"]
-    user.launch("watch", name)
-    assert [one["attempts"] for one in status(user, name)["points"]] == [1, 2, 2]
-    assert [one["job_id"] for one in status(user, name)["points"]][1:] == [f"{array}_1", f"{array}_2"]
 
 
 def test_ending_points_submit_the_rest_unattended(user: User) -> None:

@@ -194,12 +194,6 @@ def waiting(user: User, launcher: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_warning_and_an_exit_code_pass_deepspeed_without_ssh(cluster: Cluster, user_dir: Path) -> None:
-    user = User(cluster, user_dir)
-    ends_with_seven_when_it_is_warned(user, waiting(user, "deepspeed"), "deepspeed")
-
-
-@pytest.mark.slow
 def test_a_process_of_srun_that_is_cancelled_is_left_the_time_to_save(cluster: Cluster, user_dir: Path) -> None:
     """Slurm kills what is left of a task as soon as the process that it started is gone, however long KillWait is."""
     user = User(cluster, user_dir)

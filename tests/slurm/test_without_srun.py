@@ -194,29 +194,6 @@ def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(site: Site
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("site", MPI, indirect=True)
-def test_a_process_that_is_killed_ends_the_run(site: Site) -> None:
-    assert site.wait(site.job(SLEEPS + "    if os.environ['RANK'] == '2': os.kill(os.getpid(), 9)\n")) == 1
-    assert site.user.status()["attempts"][0]["exit_code"] == 137, site.log()
-    site.nothing_left()
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("site", ["pdsh"], indirect=True)
-@pytest.mark.parametrize(
-    "victim", ["a program.py --local_rank=1", "deepspeed.launcher.launch", "deepspeed.launcher.runner"]
-)
-def test_a_killed_process_of_deepspeed_is_a_failure(site: Site, victim: str) -> None:
-    site.sleeps()
-    first, second = site.user.nodes()
-    node = first if victim.endswith("runner") else second
-    words = ["pkill", "-KILL", "-u", site.user.cluster.user, "-f", f"python.*{victim}"]
-    assert site.user.cluster.node_exec(node, words).returncode == 0
-    assert site.user.until("@last", "FAILED", "COMPLETED")["state"] == "FAILED"
-    site.nothing_left()
-
-
-@pytest.mark.prove
 @pytest.mark.parametrize("how", ["cancel", "killed"])
 def test_a_cancelled_job_or_one_that_slurm_kills_leaves_no_process(site: Site, how: str) -> None:
     """Slurm kills what it started, as at the end of a job that does not end in time; ssh and MPI started the rest."""
