@@ -370,12 +370,6 @@ def test_a_profile_of_very_many_files_is_refused(plan: Plan, team: Path) -> None
     assert "extends 50 others or more" in refused(plan, "extends: c0")[0].message
 
 
-def test_a_number_of_a_version_has_nine_digits_at_most(plan: Plan) -> None:
-    text = f"versions: {{torch: '{'1' * 6000}'}}\nenv: [{{name: X, value: '1', when: {{torch: '>=2'}}}}]"
-    with suppress(Refused):
-        plan(text)
-
-
 def test_a_team_s_profile_cannot_switch_off_the_settings_of_the_user(plan: Plan, tmp_path: Path) -> None:
     settings = tmp_path / "config" / "hpc-launch" / "user.yaml"
     settings.parent.mkdir(parents=True)
@@ -772,14 +766,6 @@ def test_a_team_s_detection_rules_take_little_time(team: Path) -> None:
     assert time.process_time() - begun < 10
     assert [one.name for one in found if one.rules] == ["v", "w", "x", "y", "z"]
     assert "a" not in [one.name for one in found]
-
-
-def test_only_plain_names_of_nodes_leave_the_ledger(tmp_path: Path) -> None:
-    store = NodeHealthStore("here", str(tmp_path))
-    now = time.time()
-    for node in ("n[1-20]", "n1,n2", "--wrap=id", "good-1"):
-        store.write([NodeReport(time=now, node=node, failure_class="gpu_hardware")])
-    assert [one.node for one in store.standing(now)] == ["good-1"]
 
 
 def test_a_link_in_the_ledger_opens_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -483,25 +483,6 @@ def test_a_syntax_fault_always_has_a_hint(shell: Shell) -> None:
         assert "hint: " in shell.call("validate", "job.yaml", "--site", "here").stdout, text
 
 
-@pytest.mark.parametrize("pattern", ["(x+x+)+y", "(?:(?:a+)b?)*c", "( ?\\w+ ?)*:", ".*.*.*.*.*="])
-def test_a_pattern_of_others_takes_no_longer_than_the_text_is_long(shell: Shell, pattern: str) -> None:
-    words = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" + "a" * 60 + " a" * 1000
-    (shell.folder / "sites" / "slow.yaml").write_text(
-        SITE.replace("name: here", "name: slow")
-        + f"parameters: {{p: {{pattern: '{pattern}'}}}}\nvalues: {{p: '{words}'}}\n"
-    )
-    done = shell.call("render", "job.yaml", "--site", "slow")
-    assert done.returncode == 3, done.stderr
-    assert "does not match" in done.stderr
-    rules = shell.folder / "sites" / "rules"
-    rules.mkdir()
-    (rules / "slow.yaml").write_text(
-        f"- {{id: x, cause: fs_stale_or_io, match: 'tape {pattern}', source: s, examples: []}}\n"
-    )
-    (shell.folder / "log").write_text(f"tape {words}\n")
-    assert shell.call("why", "--log", "log").returncode == 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pipe", "device", "large", "bomb"])
 def test_rule_files_and_profiles_that_are_no_rules_and_profiles(shell: Shell, kind: str) -> None:

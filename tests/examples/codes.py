@@ -21,7 +21,7 @@ class Code:
     job: str
     entry: str
     standin: str | None = None
-    """The folder of `standins/` that takes the place of the code's checkout; None for codes of our own."""
+    """The folder of `standins/` that takes the place of the code's checkout; None where none is run."""
     package: str | None = None
     """The package of the checkout that the stand-in imports."""
     beside: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ CODES = {
         Code("accelerate/job-zero2.yaml", "train.py"),
         Code("accelerate/job-fsdp.yaml", "train.py"),
         Code("gpt-neox/job.yaml", "deepy.py train.py", "gpt_neox", "megatron"),
-        Code("lmflow/job.yaml", "examples/finetune.py", "lmflow", "lmflow"),
-        Code("fmengine/job.yaml", "cli/train.py", "fmengine", "fmengine", FMENGINE),
+        Code("lmflow/job.yaml", "examples/finetune.py", beside=("examples/finetune.py",)),
+        Code("fmengine/job.yaml", "cli/train.py", beside=("cli/train.py", *FMENGINE)),
         Code("openseek/job.yaml", "flagscale/train/train_gpt.py", "openseek", "third_party_note/Megatron-LM/megatron"),
         Code("rocm/job.yaml", "train.py", beside=("rocm-pytorch-deepspeed.sif",)),
     )
@@ -65,7 +65,7 @@ def checkout(code: Code, into: Path) -> Path:
     for name in code.beside:
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        if place.suffix == ".sif":
+        if place.suffix in (".sif", ".py"):
             place.touch()
         else:
             place.mkdir(exist_ok=True)

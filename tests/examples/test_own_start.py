@@ -31,13 +31,6 @@ def test_it_runs_once_and_its_srun_fills_the_job(user: User) -> None:
     assert tasks["0"] == tasks["1"] != tasks["2"] == tasks["3"]
 
 
-def test_one_failing_process_ends_the_others_and_the_run(user: User) -> None:
-    job = user.job(f"{JOB}command: [srun, -n, 4, bash, -c, 'if [ $SLURM_PROCID = 3 ]; then exit 7; fi; sleep 300']\n")
-    done = user.launch("submit", job, "--wait", "--set", "retry.max_attempts=1")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert user.status()["attempts"][0]["exit_code"] != 0
-
-
 def test_a_cancelled_run_leaves_no_process_behind(user: User) -> None:
     job = user.job(f"{JOB}command: [bash, -c, 'sleep 302 & srun -n 4 sleep 303; wait']\n")
     assert user.launch("submit", job).returncode == 0

@@ -133,30 +133,6 @@ def test_gpt_neox_starts_its_own_processes(team: Team) -> None:
 
 
 @pytest.mark.prove
-def test_lmflow(team: Team) -> None:
-    said = met(team.train("lmflow/job.yaml", **{"env.PYTHONPATH": "."}))
-    options = said[0]["options"]
-    assert options["model_name_or_path"] == "models/Meta-Llama-3-8B"
-    assert (options["bf16"], options["learning_rate"], options["trust_remote_code"]) == (True, 2e-5, 0)
-    assert options["output_dir"] == f"{team.folder}/checkpoints"
-    assert json.loads(Path(options["deepspeed"]).read_text())["zero_optimization"]["stage"] == 3
-
-
-@pytest.mark.prove
-@pytest.mark.torch("transformers", "deepspeed")
-def test_fmengine(team: Team) -> None:
-    folder = _folder(team, "fmengine")
-    (folder / "configs").mkdir()
-    (folder / "configs" / "llama.json").write_text('{"train_micro_batch_size_per_gpu": 1}')
-    said = met(team.train("fmengine/job.yaml", container=None, **{"args.pipe_parallel_size": 4}))
-    options = said[0]["options"]
-    assert (options["use_flash_attn"], options["use_fused_ops"]) == (True, False)
-    assert (options["pipe_parallel_size"], options["max_seq_len"], options["train_steps"]) == (4, 2048, 10)
-    assert (options["WANDB_MODE"], options["WANDB_DIR"]) == ("offline", str(team.folder))
-    assert said[0]["folder"].endswith("/fmengine")
-
-
-@pytest.mark.prove
 def test_openseek_has_a_stage_on_each_node_and_slices_inside(team: Team) -> None:
     said = met(
         team.train("openseek/job.yaml", **{"parallel.tp": 2, "env.PYTHONPATH": "third_party_note/Megatron-LM:."})
@@ -166,13 +142,6 @@ def test_openseek_has_a_stage_on_each_node_and_slices_inside(team: Team) -> None
     assert (options["pipeline_model_parallel_size"], options["tensor_model_parallel_size"]) == (2, 2)
     assert options["use_distributed_optimizer"]
     assert options["data_path"] == ["0.8", "data/zh_cc_text_document", "0.2", "data/code_text_document"]
-
-
-@pytest.mark.prove
-def test_rocm_example_trains_without_its_image(team: Team) -> None:
-    output = team.train("rocm/job.yaml", container=None, **{"args.steps": 10, "env.OMP_NUM_THREADS": 1})
-    assert {rank for rank, _ in re.findall(r"rank (\d) of 4 on host (n\d)", output)} == set("0123")
-    assert "step 10/10" in output
 
 
 def _folder(team: Team, name: str) -> Path:

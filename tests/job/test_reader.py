@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import Document
-from hpc_launch.job.merge import Layer, merge
-from hpc_launch.job.reader import check, long_form, read
+from hpc_launch.job.reader import check, read
 from hpc_launch.job.type_hints import fields_of
 from hpc_launch.job.yaml_source import parse_document
 
@@ -270,43 +269,6 @@ def test_a_key_cannot_break_the_line_of_its_finding() -> None:
 def test_a_layer_may_lack_keys_and_have_nulls() -> None:
     assert check(document("nodes: 2\npaths: {a: null}\nlauncher: null\ncontainer: {}\n"), Job) == []
     assert [one.code for one in check(document("nodse: 2\nnodes: 0\n"), Job)] == ["HL010", "HL013"]
-
-
-def test_a_part_of_a_document() -> None:
-    source = document("defaults:\n  name: tiny\n  nodes: 0\n  launcher: x\n")
-    assert [str(one.place) for one in check(source, Job, path=("defaults",))] == ["job.yaml:3:10", "job.yaml:4:13"]
-    value, [first, _] = read(source, Job, path=("defaults",))
-    assert value is None
-    assert "`defaults.nodes`" in first.message
-
-
-def test_short_forms_are_written_out_with_their_tables() -> None:
-    long = long_form(document("name: tiny\nlauncher: [-v]\ncontainer: 1.10\n"), Job)
-    assert long.data["launcher"] == {"options": ["-v"]}
-    assert long.data["container"] == {"image": 1.1, "step": {"name": "srun"}}
-    assert long.written["container", "image"] == "1.10"
-    assert long.places["container", "image"] == Place("job.yaml", 3, 12)
-    assert long.places["container", "step"] == Place("job.yaml", 3, 12)
-    assert long.places["container", "step", "name"] == Place("job.yaml", 3, 12)
-    assert long.places["launcher", "options", 0] == Place("job.yaml", 2, 12)
-
-
-def test_layers_in_their_long_form_merge_key_by_key() -> None:
-    texts = {"site": "launcher: {options: [-v]}\naccount: 0123\n", "job": "name: tiny\nlauncher: srun\n"}
-    layers = []
-    for name, text in texts.items():
-        long = long_form(document(text), Job)
-        layers.append(Layer(name, long.data, long.places, long.key_places, long.written))
-    value, findings = read(merge(layers), Job)
-    assert findings == []
-    assert value == Job(name="tiny", launcher=Step(name="srun", options=["-v"]), account="0123")
-
-
-def test_numbers_without_a_written_text_become_text() -> None:
-    value, findings = read(Document({"name": "a", "account": 7, "paths": {"b": True}}), Job)
-    assert findings == []
-    assert value is not None
-    assert (value.account, value.paths) == ("7", {"b": "true"})
 
 
 _keys = st.sampled_from([*fields_of(Job), *fields_of(Step), *fields_of(Limits), "image", "step", "zzz"])

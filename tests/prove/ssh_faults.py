@@ -15,7 +15,7 @@ from typing import Any
 from tests.cluster import Cluster
 from tests.cluster.ssh import connect_nodes
 from tests.prove.node_check_faults import bind, shows
-from tests.prove.node_check_tools import PYTHON, SMI
+from tests.prove.node_check_tools import SMI
 from tests.prove.rounds import Rounds
 from tests.ssh.ssh_user import SshUser
 
@@ -83,12 +83,6 @@ FAULTS: dict[str, Fault] = {
         check="",
         says=f"found no free port between {PORT} and {PORT} on n1",
     ),
-    "another PyTorch": Fault(
-        *at("n2", bind("$HOME/site/torch-2.6.0.dist-info/METADATA", "printf 'Name: torch\\nVersion: 2.5.1\\n'")),
-        node="n2",
-        check="software",
-        says="torch is 2.5.1 here and 2.6.0 on the other nodes",
-    ),
     "other code": Fault(
         *at("n2", bind("$HOME/helper.py", "echo '# new'")),
         node="n2",
@@ -114,25 +108,11 @@ FAULTS: dict[str, Fault] = {
         check="rendezvous port",
         says=rf"cannot reach n1 port {PORT} \(127.0.1.1\): ",
     ),
-    "the clock is an hour off": Fault(
-        *at("n3", shows("clock")),
-        node="n3",
-        check="clock",
-        says="the clock is 3600 s ahead",
-    ),
-    "a GPU is missing": Fault(*at("n2", shows("smi", "MISSING")), node="n2", check="gpus", says="3 of 4 GPUs", gpus=4),
     "another GPU driver": Fault(
         *at("n2", shows("smi", "DRIVER")),
         node="",
         check="gpus",
         says="n2: the GPU driver is 535.104.05 here and 550.90.07 on the other nodes",
-        gpus=4,
-    ),
-    "another process holds a GPU": Fault(
-        *at("n3", shows("smi", "PROCESS")),
-        node="n3",
-        check="gpu processes",
-        says="process 4711 holds 70123 MiB of a GPU",
         gpus=4,
     ),
 }
@@ -175,8 +155,6 @@ def job(user: SshUser, fault: Fault) -> str:
         "data/part": "",
         "saved/.keep": "",
         "runs/.keep": "",
-        "site/torch-2.6.0.dist-info/METADATA": "Name: torch\nVersion: 2.6.0\n",
-        "bin/python3": PYTHON,
         **({"bin/nvidia-smi": SMI} if fault.gpus else {}),
     }
     for name, text in files.items():
@@ -195,7 +173,7 @@ def job(user: SshUser, fault: Fault) -> str:
         "retry": {"max_attempts": 1},
     }
     wanted |= fault.job
-    wanted["env"] = {"PATH": path, "PYTHONPATH": str(user.home / "site"), **wanted.get("env", {})}
+    wanted["env"] = {"PATH": path, **wanted.get("env", {})}
     if wanted["script"] is None:
         del wanted["script"], wanted["args"]
     return user.job(json.dumps(wanted, indent=1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -36,10 +35,6 @@ def failure(call: Future[Any]) -> str:
     error = call.exception()
     assert isinstance(error, Failed), error
     return error.kind
-
-
-def in_state(state: str) -> Callable[[JobRecord], bool]:
-    return lambda record: record.state == state
 
 
 @pytest.fixture
@@ -232,18 +227,6 @@ def test_a_job_that_the_controller_has_forgotten() -> None:
 
 
 @pytest.mark.slow
-def test_a_prolog_that_fails(disturbed: LoginNode) -> None:
-    disturbed.cluster.fail_prolog("n1")
-    job = disturbed.submit("true", "--nodelist=n1", "--requeue")
-    record = disturbed.until(
-        job, lambda record: record.reason == "launch failed requeued held" and record.state != "COMPLETING"
-    )
-    assert record.state in {"PENDING", "REQUEUE_HOLD"}
-    assert record.restarts == 1
-    assert never(record.reason) is not None
-
-
-@pytest.mark.slow
 def test_a_frozen_controller_takes_the_job_and_gives_no_answer(disturbed: LoginNode) -> None:
     cluster = disturbed.cluster
     folder = disturbed.folder()
@@ -270,20 +253,3 @@ def test_a_frozen_controller_takes_the_job_and_gives_no_answer(disturbed: LoginN
         assert time.monotonic() < end
         time.sleep(0.5)
     assert len(jobs) == 1
-
-
-@pytest.mark.slow
-def test_the_controller_and_the_accounting_are_away(disturbed: LoginNode) -> None:
-    cluster = disturbed.cluster
-    job = disturbed.submit("exit 4")
-    disturbed.until(job, over)
-    cluster.stop_accounting(kill=True)
-    record = LoginNode(cluster, cluster.user_folder()).query(job)[job]
-    assert (record.state, record.exit_code, record.source) == ("FAILED", 4, "squeue")
-    cluster.start_accounting()
-    cluster.stop_controller(kill=True)
-    with ThreadPoolExecutor() as pool:
-        asked = pool.submit(disturbed.query, job)
-        submitted = pool.submit(disturbed.submit, "true")
-        assert failure(asked) == "Unreachable"
-        assert failure(submitted) == "NoContact"

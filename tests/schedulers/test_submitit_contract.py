@@ -54,20 +54,6 @@ def test_submit_command_calls_the_hooks_in_this_order() -> None:
     ]
 
 
-def test_the_watcher_is_our_own() -> None:
-    assert isinstance(submitit_executor.ScriptJob.watcher, submitit_executor.Watcher)
-    assert submitit.SlurmJob.watcher is not submitit_executor.ScriptJob.watcher
-
-
-def test_results_are_closed(tmp_path: Path) -> None:
-    job = submitit_executor.ScriptJob(tmp_path, "12")
-    for method in (job.result, job.results, job.exception):
-        with pytest.raises(NotImplementedError):
-            method()
-    assert job.record is None
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_import_prints_nothing_and_sets_no_log_handler() -> None:
     program = (
         "import hpc_launch.schedulers.slurm.submitit_executor, logging; "
@@ -76,15 +62,6 @@ def test_the_import_prints_nothing_and_sets_no_log_handler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_the_seam_is_light() -> None:
-    program = (
-        "import sys; from hpc_launch.schedulers import scheduler; scheduler.scheduler_for('slurm'); "
-        "scheduler.scheduler_for('local'); print(*{'submitit', 'cloudpickle', 'jinja2', 'click'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not done.stdout.strip()
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,8 @@ import pytest
 import yaml
 
 from tests.cluster.faults import wait_until
-from tests.cluster.requirements import REPOSITORY
-from tests.slurm.user import SMALL
 from tests.ssh.ssh_user import SshUser
 
-EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
 LAUNCHER = """\
 #!/bin/bash
 # In place of Python: what torchrun would do on a node.
@@ -175,24 +172,6 @@ def test_what_a_host_writes_without_a_connection_comes_later(hosts: Hosts) -> No
     hosts.on("n1", f"sleep 2 && touch {hosts.work}/go")
     hosts.until("COMPLETED")
     assert "node 1 ends" in hosts.log()
-    hosts.user.nothing_left()
-
-
-@pytest.mark.prove
-@pytest.mark.torch
-def test_torchrun_trains_on_hosts_that_share_no_folders(hosts: Hosts) -> None:
-    sets = [
-        f"--set=run_dir={hosts.folder}/runs",
-        "--set=nodes=2",
-        "--set=processes_per_node=null",
-        "--set=args.steps=4",
-    ]
-    done = hosts.launch("submit", str(EXAMPLE / "job.yaml"), "--wait", *sets, "--set=retry.max_attempts=1", *SMALL)
-    assert done.returncode == 0, done.stdout + done.stderr + hosts.batch_log()
-    assert set(re.findall(r"rank (\d) of 2 on host (n\d)", hosts.log())) == {("0", "n1"), ("1", "n2")}
-    status = hosts.status()
-    assert status["progress"]["step"] == 4
-    assert hosts.on("n1", f"ls {hosts.folder}/runs/*/attempts/001/agent").count("node-1.jsonl") == 1
     hosts.user.nothing_left()
 
 
