@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args,
 import click
 from msgspec import Meta
 
-from hpc_launch.base.errors import UsageError
-from hpc_launch.base.findings import Place
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import LazyGroup, complete_site, echo_json
+from hpc_launch.cli.terminal import print_note, print_site_and_warnings, warn, write_text
 from hpc_launch.job.hostlist import expand
 from hpc_launch.job.type_hints import descriptions
+from hpc_launch.prepare.prepare import prepare_job
+from hpc_launch.script.by_hand import HandStart, hostfile_of, start_by_hand
 
 if TYPE_CHECKING:
-    from hpc_launch.base.findings import Finding
     from hpc_launch.plan.strategies.config_file import Library
-    from hpc_launch.script.by_hand import HandStart
 
 
 class _Form(NamedTuple):
@@ -201,9 +202,7 @@ def _check_options(library: str) -> list[click.Parameter]:
 
 def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], output: Path | None) -> int:
     """Write or check a DeepSpeed or FSDP file; ask the library about it if it is installed."""
-    from hpc_launch.base.findings import errors
     from hpc_launch.cli.render import report
-    from hpc_launch.cli.terminal import print_note
     from hpc_launch.plan.strategies import config_file
 
     path, as_json = given.pop("check", None), given.pop("as_json", False)
@@ -237,10 +236,6 @@ def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], o
 
 def _finish(result: tuple[str | None, list[Finding]], output: Path | None, *, executable: bool = False) -> int:
     """Print warnings and write the text. Raises Refused if there is none."""
-    from hpc_launch.base.errors import Refused
-    from hpc_launch.base.findings import errors
-    from hpc_launch.cli.terminal import warn, write_text
-
     text, findings = result
     if text is None or errors(findings):
         raise Refused(findings)
@@ -274,7 +269,6 @@ def _job_options(name: str) -> list[click.Parameter]:
 def _by_hand(name: str, given: dict[str, Any], output: Path | None) -> tuple[str | None, list[Finding]] | None:
     """The text to write and its findings; None after printing JSON. Raises UsageError, Refused."""
     from hpc_launch.plan import job_of_options
-    from hpc_launch.script.by_hand import hostfile_of, start_by_hand
 
     context = click.get_current_context()
     typed = {key for key in given if context.get_parameter_source(key) == click.core.ParameterSource.COMMANDLINE}
@@ -311,10 +305,6 @@ def _of_the_slurm_job(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_a_job(name: str, given: dict[str, Any], typed: set[str], output: Path | None) -> str | None:
-    from hpc_launch.cli.terminal import print_site_and_warnings
-    from hpc_launch.prepare.prepare import prepare_job
-    from hpc_launch.script.by_hand import hostfile_of, start_by_hand
-
     prepared = prepare_job(given["job"], site=given.get("site"), sets=tuple(given.get("sets", ())), anywhere=True)
     print_site_and_warnings(prepared.loaded.detected, prepared.plan.site, prepared.warnings)
     if "hosts" in typed and prepared.plan.hosts:

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, set_option, site_option
 from hpc_launch.cli.terminal import print_note
+from hpc_launch.job.shell_text import visible
+from hpc_launch.prepare.container_images import (
+    BuiltImage,
+    build_for_site,
+    check_image_file,
+    check_job_image,
+    pull_for_site,
+    site_profile,
+)
 
 if TYPE_CHECKING:
     from hpc_launch.images.compatibility import Check
-    from hpc_launch.prepare.container_images import BuiltImage
-
 output_option = click.option("-o", "--output", metavar="FILE", help="Image file to write, or a folder ending in `/`.")
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing image.")
 
@@ -55,8 +63,6 @@ def build_command(
     hpc-launch containers build rocm -o images/rocm.sif
     hpc-launch containers build my.def --site mycluster
     """
-    from hpc_launch.prepare.container_images import build_for_site, site_profile
-
     _show(build_for_site(recipe, output, site_profile(site), arguments, print_note, force=force), as_json)
 
 
@@ -78,9 +84,6 @@ def pull_command(
     """
     import re
 
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.prepare.container_images import pull_for_site, site_profile
-
     if digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         hint = "write sha256: followed by the 64 hex digits that `sha256sum` prints"
         raise UsageError(f"{digest} is not a valid digest", hint)
@@ -99,8 +102,6 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     hpc-launch containers check job.yaml --site mycluster
     hpc-launch containers check images/cuda.sif
     """
-    from hpc_launch.prepare.container_images import check_image_file, check_job_image, site_profile
-
     if what.endswith((".yaml", ".yml")):
         checks = check_job_image(Path(what), site, sets)
     else:
@@ -126,8 +127,6 @@ def _show(image: BuiltImage, as_json: bool) -> None:
 
 def _print_checks(checks: Sequence[Check]) -> None:
     """Print a line for each check, and the hint of each that did not pass."""
-    from hpc_launch.job.shell_text import visible
-
     width = max((len(check.name) for check in checks), default=0)
     for check in checks:
         click.echo(f"{check.level:<4}  {check.name:<{width}}  {visible(check.message)}")

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, job_argument, json_option, set_option, site_option
-from hpc_launch.cli.terminal import TERMINAL
+from hpc_launch.cli.terminal import TERMINAL, warn
+from hpc_launch.job.shell_text import visible
+from hpc_launch.prepare.prepare import prepare_job
+from hpc_launch.runs.run_index import user_index
+from hpc_launch.schedulers.scheduler import scheduler_for
+from hpc_launch.service.poll import tracker_of
+from hpc_launch.service.submit import warn_about_shared_checkpoints
 
 if TYPE_CHECKING:
     from hpc_launch.preflight.short_run import Level
@@ -52,7 +59,6 @@ def doctor_command(
     """
     if job is not None:
         return _report(_levels(job, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
-    from hpc_launch.base.errors import UsageError
     from hpc_launch.preflight.login_checks import job_for_hosts
     from hpc_launch.site_tools.site_nodes import site_hosts
 
@@ -67,8 +73,6 @@ def doctor_command(
 
 def _report(levels: Iterator[Level], *, as_json: bool) -> int:
     """Print each level as it comes, up to the first that fails."""
-    from hpc_launch.job.shell_text import visible
-
     found = []
     for level in levels:
         found.append(level)
@@ -86,15 +90,8 @@ def _report(levels: Iterator[Level], *, as_json: bool) -> int:
 def _levels(
     job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool, measure: bool
 ) -> Iterator[Level]:
-    from hpc_launch.base.errors import Refused
-    from hpc_launch.cli.terminal import TERMINAL
     from hpc_launch.preflight.login_checks import refused_level, static_levels
     from hpc_launch.preflight.short_run import Context, ladder, node_level
-    from hpc_launch.prepare.prepare import prepare_job
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.schedulers.scheduler import scheduler_for
-    from hpc_launch.service.poll import tracker_of
-    from hpc_launch.service.submit import warn_about_shared_checkpoints
 
     try:
         prepared = prepare_job(job, site=site, sets=sets)
@@ -133,14 +130,8 @@ def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: b
     \b
     hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
     """
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.job.shell_text import visible
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.schedulers.scheduler import scheduler_for
     from hpc_launch.service.check import announce
     from hpc_launch.service.drill import drill, ready_for_drill
-    from hpc_launch.service.poll import tracker_of
-    from hpc_launch.service.submit import warn_about_shared_checkpoints
 
     ready, all_sets = ready_for_drill(job, site=site, sets=sets)
     announce(ready, TERMINAL, ready.warnings)
@@ -199,10 +190,7 @@ def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bo
     hpc-launch notify test job.yaml
     hpc-launch notify test job.yaml --json
     """
-    from hpc_launch.cli.terminal import warn
     from hpc_launch.job.job_file import has_sweep
-    from hpc_launch.job.shell_text import visible
-    from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.retry.notifications import send_test
 
     if has_sweep(job, sets):

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
-from hpc_launch.cli.shared_options import json_option, set_option, site_option
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from hpc_launch.base.findings import Finding
-    from hpc_launch.from_script.compare_launch import ComparedValue
-    from hpc_launch.from_script.convert import Conversion
-    from hpc_launch.from_script.new_job import Question
-    from hpc_launch.from_script.old_job import OldScript
-    from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
+from hpc_launch.cli.terminal import print_note, warn, write_text
+from hpc_launch.from_script.compare_launch import ComparedValue, compare, is_same
+from hpc_launch.from_script.convert import Conversion, convert, prepare_files
+from hpc_launch.from_script.new_job import Question, likely_trainings, new_job_text, questions, read_training
+from hpc_launch.from_script.old_job import OldScript
+from hpc_launch.job.job_file import override_layer
+from hpc_launch.job.shell_text import visible
+from hpc_launch.prepare.prepare import PreparedJob, detect_site
+from hpc_launch.sites.read_profile import load_site_profile, read_user_overlay
+from hpc_launch.sites.search_path import profile_names
+from hpc_launch.view.format_values import aligned
 
 
 @click.command("init")
@@ -68,10 +73,6 @@ def command(
     hpc-launch init --from train.sbatch --compare
     hpc-launch init --from train.sbatch -o job.yaml --site mycluster
     """
-    from hpc_launch.base.errors import Refused, UsageError
-    from hpc_launch.base.findings import errors
-    from hpc_launch.from_script.convert import convert
-
     if script is None:
         if comparing or by_line:
             raise UsageError("--compare and --lines need a script", "name it with --from")
@@ -108,10 +109,6 @@ def _ask(
     as_json: bool,
 ) -> int:
     """Ask, check and write."""
-    from hpc_launch.cli.shared_options import echo_json
-    from hpc_launch.cli.terminal import print_note, warn
-    from hpc_launch.from_script.convert import prepare_files
-
     if not force:
         _refuse_existing([output])
     text, name = _new_job(training, site, sets, output.parent, defaults=defaults)
@@ -127,8 +124,6 @@ def _ask(
 
 
 def _refuse_existing(paths: Iterable[Path]) -> None:
-    from hpc_launch.base.errors import UsageError
-
     for path in paths:
         if os.path.lexists(path):
             raise UsageError(f"{path} exists", "name another file with -o, or replace it with --force")
@@ -136,8 +131,6 @@ def _refuse_existing(paths: Iterable[Path]) -> None:
 
 def _write(files: Mapping[Path, str], *, force: bool) -> None:
     """Write files. Raises UsageError rather than replace one."""
-    from hpc_launch.cli.terminal import write_text
-
     if not force:
         _refuse_existing(files)
     for path, text in files.items():
@@ -147,9 +140,6 @@ def _write(files: Mapping[Path, str], *, force: bool) -> None:
 def _print_text(
     conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, comparing: bool, by_line: bool
 ) -> None:
-    from hpc_launch.cli.terminal import print_note, warn
-    from hpc_launch.from_script.compare_launch import compare
-
     script = conversion.script
     if by_line:
         _print_accounts(script)
@@ -171,8 +161,6 @@ def _print_text(
 
 def _print_accounts(script: OldScript) -> None:
     """Each line of the script with what became of it."""
-    from hpc_launch.view.format_values import aligned
-
     outcomes = {"taken": "taken over", "unnecessary": "unnecessary", "not_understood": "NOT UNDERSTOOD"}
     rows = [("LINE", "OUTCOME", "TEXT", "KEYS AND REASON")]
     for account in script.accounts:
@@ -183,8 +171,6 @@ def _print_accounts(script: OldScript) -> None:
 
 def _print_comparison(rows: Sequence[ComparedValue]) -> None:
     """Both launches, property by property."""
-    from hpc_launch.view.format_values import aligned
-
     table = [("", "OLD SCRIPT", "HPC-LAUNCH", "", "")]
     table += [(row.what, _short(row.old or "-"), _short(row.new or "-"), row.status, row.why) for row in rows]
     click.echo("\n".join(aligned(table)))
@@ -195,11 +181,6 @@ def _short(text: str) -> str:
 
 
 def _print_json(conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, writes: bool) -> None:
-    import msgspec
-
-    from hpc_launch.cli.shared_options import echo_json
-    from hpc_launch.from_script.compare_launch import compare, is_same
-
     script = conversion.script
     rows = compare(script, prepared) if prepared is not None else None
     echo_json(
@@ -225,12 +206,6 @@ def _new_job(
 
     Raises UsageError if answers are missing and nobody can be asked.
     """
-    from hpc_launch.base.errors import Refused, UsageError
-    from hpc_launch.base.findings import Place
-    from hpc_launch.from_script.new_job import likely_trainings, new_job_text, questions, read_training
-    from hpc_launch.job.job_file import override_layer
-    from hpc_launch.sites.read_profile import load_site_profile, read_user_overlay
-
     findings: list[Finding] = []
     answers = dict(override_layer(sets, findings).data)
     if findings:
@@ -262,9 +237,6 @@ def _new_job(
 
 def _site(given: object, asker: _Asker) -> tuple[str | None, bool]:
     """The site, and whether the job file has to name it."""
-    from hpc_launch.prepare.prepare import detect_site
-    from hpc_launch.sites.search_path import profile_names
-
     if given:
         return str(given), True
     if os.environ.get("HPC_LAUNCH_SITE"):
@@ -315,8 +287,6 @@ class _Asker:
 
     def ask_text(self, flag: str, text: str, default: str | None, choices: Sequence[str] = ()) -> str:
         """One answer; empty if nobody can be asked."""
-        from hpc_launch.job.shell_text import visible
-
         if self.defaults and default is not None:
             return default
         if not self.terminal:
@@ -334,8 +304,6 @@ class _Asker:
 
     def refusal(self) -> Exception:
         """The error that names what was not answered."""
-        from hpc_launch.base.errors import UsageError
-
         return UsageError(
             f"init has questions, and this is not a terminal: {', '.join(self.missing)}",
             "answer them with these options; --yes takes the defaults of the others",

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
+from hpc_launch.cli.terminal import print_note
+from hpc_launch.runs.node_health_store import NodeHealthStore, cannot_write
+from hpc_launch.site_tools.site_nodes import detected_site, node_health_store, site_leases
+from hpc_launch.view.format_values import ago, aligned, clean, duration
+from hpc_launch.view.terminal import waiting_notice
 
 if TYPE_CHECKING:
     from hpc_launch.diagnose.node_health import BadNode
-    from hpc_launch.runs.node_health_store import NodeHealthStore
-
 
 COMMANDS = {
     "list": "list the nodes currently recorded as bad, worst first",
@@ -86,7 +90,6 @@ def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> in
     \b
     hpc-launch nodes clear n3
     """
-    from hpc_launch.base.errors import UsageError
     from hpc_launch.job.hostlist import expand
 
     names: list[str] = []
@@ -95,8 +98,6 @@ def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> in
             names += expand(text)
         except ValueError as error:
             raise UsageError(f"{text}: {error}", "write nodes as n3 or n[3-5]") from error
-    from hpc_launch.runs.node_health_store import cannot_write
-
     store = _store(site)
     known = {one.node for one in store.standing()}
     unknown = [name for name in names if name not in known]
@@ -124,9 +125,6 @@ def leases_command(site: str | None, as_json: bool) -> None:
     \b
     hpc-launch nodes leases --site lab
     """
-    from hpc_launch.site_tools.site_nodes import site_leases
-    from hpc_launch.view.terminal import waiting_notice
-
     with waiting_notice("querying the hosts"):
         hosts = site_leases(_site_name(site))
     if as_json:
@@ -139,9 +137,6 @@ def leases_command(site: str | None, as_json: bool) -> None:
 
 def _store(site: str | None) -> NodeHealthStore:
     """Open the node health store of the named site, of $HPC_LAUNCH_SITE, or of this machine's. Names its problems."""
-    from hpc_launch.cli.terminal import print_note
-    from hpc_launch.site_tools.site_nodes import node_health_store
-
     store = node_health_store(_site_name(site))
     for problem in store.problems():
         print_note(f"warning: {problem}")
@@ -150,9 +145,6 @@ def _store(site: str | None) -> NodeHealthStore:
 
 def _site_name(site: str | None) -> str:
     """The named site, $HPC_LAUNCH_SITE, or this machine's."""
-    from hpc_launch.cli.terminal import print_note
-    from hpc_launch.site_tools.site_nodes import detected_site
-
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:
         match = detected_site()
@@ -175,8 +167,6 @@ def _as_json(one: BadNode) -> dict[str, object]:
 
 def _table(nodes: Sequence[BadNode]) -> list[str]:
     """One line per node."""
-    from hpc_launch.view.format_values import ago, aligned, duration
-
     now = time.time()
     rows = [("NODE", "FAILURES", "LAST", "CLASS", "EXCLUDED FOR")]
     for one in nodes:
@@ -190,8 +180,6 @@ def _table(nodes: Sequence[BadNode]) -> list[str]:
 
 def _support_report(nodes: Sequence[BadNode]) -> list[str]:
     """What a site's support needs to investigate the nodes: times, jobs and log lines."""
-    from hpc_launch.view.format_values import clean
-
     lines = ["Our jobs failed on the nodes below. Could you please check them?", ""]
     for one in nodes:
         lines += [f"{clean(one.node)}: {one.count} job{'s' if one.count > 1 else ''}"]

@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.findings import errors
 from hpc_launch.cli.shared_options import complete_run, echo_json, job_argument, json_option, set_option, site_option
-
-if TYPE_CHECKING:
-    from hpc_launch.performance.measured_pace import MeasuredPace
-    from hpc_launch.prepare.prepare import CheckedJob
-    from hpc_launch.schedulers.scheduler import Balance
+from hpc_launch.cli.terminal import print_site_and_warnings
+from hpc_launch.performance.measured_pace import MeasuredPace, measured_pace
+from hpc_launch.performance.run_times import run_times
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.sbatch_options import charged_account
+from hpc_launch.prepare.job_plan import job_layouts, job_plan
+from hpc_launch.prepare.prepare import CheckedJob, check_job
+from hpc_launch.runs.find_run import find_run
+from hpc_launch.runs.run_index import user_index
+from hpc_launch.schedulers.scheduler import Balance
+from hpc_launch.schedulers.slurm.query_limits import balance
+from hpc_launch.service.poll import poll_runs
+from hpc_launch.view.layout_table import layout_lines, layouts_json
+from hpc_launch.view.plan_text import plan_json, plan_lines
+from hpc_launch.view.terminal import waiting_notice, write_lines
 
 MOST_PROCESSES = 1_000_000
 """Each is placed in its groups, which takes seconds for more."""
@@ -50,13 +61,6 @@ def command(
     hpc-launch plan job.yaml --set nodes=4 --from @last
     hpc-launch plan job.yaml --compare
     """
-    from hpc_launch.base.errors import Refused, UsageError
-    from hpc_launch.base.findings import errors
-    from hpc_launch.cli.terminal import print_site_and_warnings
-    from hpc_launch.prepare.job_plan import job_plan
-    from hpc_launch.prepare.prepare import check_job
-    from hpc_launch.view.plan_text import plan_json, plan_lines
-
     checked = check_job(job, site=site, sets=sets, anywhere=True)
     processes = checked.size.processes_per_node * checked.loaded.resolved.job.max_nodes if checked.size else 0
     if processes > MOST_PROCESSES:
@@ -70,19 +74,12 @@ def command(
     if as_json:
         echo_json(plan_json(plan))
     else:
-        from hpc_launch.view.terminal import write_lines
-
         write_lines(list(plan_lines(plan)))
         print_site_and_warnings(checked.loaded.detected, plan.site, checked.findings)
     return Refused.exit_code if errors(checked.findings) else 0
 
 
 def _show_layouts(checked: CheckedJob, pace: MeasuredPace | None, *, as_json: bool) -> int:
-    from hpc_launch.base.errors import Refused
-    from hpc_launch.prepare.job_plan import job_layouts
-    from hpc_launch.view.layout_table import layout_lines, layouts_json
-    from hpc_launch.view.terminal import write_lines
-
     layouts = job_layouts(checked, pace)
     if as_json:
         echo_json(layouts_json(layouts))
@@ -92,13 +89,6 @@ def _show_layouts(checked: CheckedJob, pace: MeasuredPace | None, *, as_json: bo
 
 
 def _pace(run: str) -> MeasuredPace:
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.performance.measured_pace import measured_pace
-    from hpc_launch.performance.run_times import run_times
-    from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.poll import poll_runs
-
     index = user_index(os.environ)
     (status,) = poll_runs([find_run(run, index)], index)
     pace = measured_pace(status, run_times(status, time.time()), index)
@@ -113,11 +103,6 @@ def _balance(checked: CheckedJob) -> Balance | None:
     resolved = checked.loaded.resolved
     if resolved.site.scheduler.type != "slurm" or resolved.elsewhere:
         return None
-    from hpc_launch.plan.plan_draft import PlanDraft
-    from hpc_launch.plan.sbatch_options import charged_account
-    from hpc_launch.schedulers.slurm.query_limits import balance
-    from hpc_launch.view.terminal import waiting_notice
-
     account = charged_account(PlanDraft(resolved, []), checked.size)[0] if checked.size is not None else None
     with waiting_notice("querying the account"):
         return balance(account)

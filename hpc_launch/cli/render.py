@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.base.errors import UsageError
+from hpc_launch.base.findings import Finding, errors
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.terminal import print_site_and_warnings, show_findings, write_text
+from hpc_launch.job.shell_text import visible
+from hpc_launch.prepare.prepare import prepare_job, validate_job
 
 
 @click.command("render")
@@ -31,10 +35,7 @@ def render_command(
     hpc-launch render job.yaml --site mycluster | less
     hpc-launch render job.yaml --site mycluster --standalone -o script.sh
     """
-    from hpc_launch.cli.terminal import print_site_and_warnings, write_text
     from hpc_launch.job.job_file import has_sweep
-    from hpc_launch.job.shell_text import visible
-    from hpc_launch.prepare.prepare import prepare_job
 
     if has_sweep(job, sets):
         from hpc_launch.job.sweep_points import label
@@ -74,9 +75,7 @@ def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[st
     hpc-launch explain job.yaml --cpus-per-task
     hpc-launch explain job.yaml site.queues
     """
-    from hpc_launch.base.errors import UsageError
     from hpc_launch.prepare.explain import explain, explain_site
-    from hpc_launch.prepare.prepare import prepare_job
 
     prepared_job = prepare_job(job, site=site, sets=sets)
     lines = explain_site(prepared_job) if key is not None and key.startswith("site.") else explain(prepared_job)
@@ -97,9 +96,6 @@ def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[st
         click.echo(str(line))
 
 
-if TYPE_CHECKING:
-    from hpc_launch.base.findings import Finding
-
 format_option = click.option(
     "--format",
     "style",
@@ -112,16 +108,12 @@ format_option = click.option(
 
 def report(findings: Sequence[Finding], style: str, clean: str) -> int:
     """Print the findings; as text, print `clean` on stderr if there are none. Returns 3 if there are errors, else 0."""
-    from hpc_launch.base.findings import errors
-
     if style == "json":
         echo_json([finding.as_json() for finding in findings])
     elif style == "github":
         for finding in findings:
             click.echo(_github_line(finding))
     else:
-        from hpc_launch.cli.terminal import show_findings
-
         show_findings(findings, err=False)
         if not findings:
             click.echo(clean, err=True)
@@ -130,8 +122,6 @@ def report(findings: Sequence[Finding], style: str, clean: str) -> int:
 
 def _github_line(finding: Finding) -> str:
     """A GitHub workflow command, escaped as GitHub's toolkit does."""
-    from hpc_launch.job.shell_text import visible
-
     place = finding.place
     fields = {"file": place.file, "line": place.line, "col": place.column} if place else {}
     where = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in fields.items() if value is not None)
@@ -158,8 +148,6 @@ def validate_command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, 
     hpc-launch validate job.yaml --site mycluster
     hpc-launch validate --format github jobs/*.yaml
     """
-    from hpc_launch.prepare.prepare import validate_job
-
     findings = [finding for job in jobs for finding in validate_job(job, site=site, sets=sets)]
     clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} checked, no errors"
     return report(findings, "json" if as_json else style, clean)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.job.shell_text import visible
 from hpc_launch.service.listener import Listener
+from hpc_launch.view.terminal import is_terminal, waiting_notice
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,15 +52,11 @@ def write_text(output: Path | None, text: str, *, executable: bool = False) -> N
 
 def print_note(text: str) -> None:
     """Print a line on stderr with control characters escaped."""
-    from hpc_launch.job.shell_text import visible
-
     click.echo(visible(text), err=True)
 
 
 def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
     """Print each finding and its hint on a line of its own, with control characters escaped."""
-    from hpc_launch.job.shell_text import visible
-
     for finding in findings:
         click.echo(visible(str(finding)), err=err)
         if finding.hint:
@@ -84,19 +82,13 @@ class Terminal(Listener):
         print_error(error)
 
     def doing(self, what: str) -> AbstractContextManager[Callable[[str], None]]:
-        from hpc_launch.view.terminal import waiting_notice
-
         return waiting_notice(what)
 
     @property
     def answers(self) -> bool:
-        from hpc_launch.view.terminal import is_terminal
-
         return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
     def confirm(self, question: str) -> bool:
-        from hpc_launch.job.shell_text import visible
-
         return click.confirm(visible(question), err=True)
 
 
@@ -155,7 +147,6 @@ def _print_write_error(error: OSError) -> int:
 def print_error(error: UserError) -> None:
     """Print the error and its hint on stderr."""
     from hpc_launch.base.errors import Refused
-    from hpc_launch.job.shell_text import visible
 
     if isinstance(error, Refused):
         warn(error.findings)
@@ -185,12 +176,8 @@ def _save_crash_report(error: Exception) -> None:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(report)
     except OSError:
-        from hpc_launch.job.shell_text import visible
-
         click.echo("\n".join(map(visible, report.splitlines())), err=True)
         where = "the report above"
-    from hpc_launch.job.shell_text import visible
-
     click.echo(visible(f"error: internal error: {type(error).__name__}: {error}"), err=True)
     click.echo(f"hint: report this bug and attach {where}; check it for private data first", err=True)
 

@@ -10,8 +10,28 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import complete_run, echo_json, json_option
-from hpc_launch.cli.terminal import TERMINAL, write_text
+from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, write_text
+from hpc_launch.performance.run_times import run_times
+from hpc_launch.runs.find_run import find_run
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index, user_index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.wait_for_end import Confirmation, over
+from hpc_launch.service.poll import poll_runs, tracker_of
+from hpc_launch.view.run_details import Printer, choose_node
+from hpc_launch.view.state_text import (
+    detach_message,
+    interval_json,
+    interval_text,
+    one_line,
+    progress_parts,
+    startup_text,
+    time_json,
+    why_lines,
+)
+from hpc_launch.view.terminal import wants_colour, write_lines
 
 if TYPE_CHECKING:
     from hpc_launch.service.diagnose import RunDiagnosis
@@ -53,8 +73,6 @@ def why_command(
     hpc-launch why --log node0.err node1.err
     """
     from hpc_launch.view.diagnosis_text import diagnosis_json, diagnosis_lines
-    from hpc_launch.view.state_text import interval_json, time_json, why_lines
-    from hpc_launch.view.terminal import wants_colour, write_lines
 
     found, report, times = None, None, {}
     if logs:
@@ -76,8 +94,6 @@ def why_command(
 
 
 def _of_run(name: str | None, more: tuple[str, ...], number: int | None) -> RunDiagnosis:
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.runs.run_index import user_index
     from hpc_launch.service.diagnose import diagnose_run
 
     if name is None or more:
@@ -88,7 +104,6 @@ def _of_run(name: str | None, more: tuple[str, ...], number: int | None) -> RunD
 def _report(found: RunDiagnosis) -> PerformanceReport | None:
     """The report on an attempt that runs or succeeded."""
     from hpc_launch.view.diagnosis_text import PerformanceReport
-    from hpc_launch.view.state_text import progress_parts, startup_text
 
     if not found.alive and found.diagnosis.failure_class != "success":
         return None
@@ -113,12 +128,7 @@ def report_command(run: str, output: Path | None) -> None:
     hpc-launch report @last -o run.html
     """
     from hpc_launch.performance.measured_pace import interval_of
-    from hpc_launch.performance.run_times import run_times
     from hpc_launch.report.run_page import RunReport, run_page
-    from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.poll import poll_runs
-    from hpc_launch.view.state_text import interval_text
 
     index = user_index(os.environ)
     (status,) = poll_runs([find_run(run, index)], index, TERMINAL)
@@ -131,12 +141,7 @@ def report_command(run: str, output: Path | None) -> None:
 
 
 if TYPE_CHECKING:
-    from hpc_launch.runs.layout import RunFolder
-    from hpc_launch.runs.run_index import Index
-    from hpc_launch.runs.status.run_status import RunStatus
     from hpc_launch.runs.status.tracker import RunTracker
-    from hpc_launch.view.run_details import Printer
-
 POLL_S = 1.0
 """Seconds between two queries of the run's state while following its output."""
 
@@ -159,11 +164,6 @@ def logs_command(run: str, following: bool, node: str | None, rank: int | None, 
     hpc-launch logs tiny-gpt -f --rank 0
     hpc-launch logs 12345 --node n3 --attempt 1
     """
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.view.run_details import Printer, choose_node
-
     index = user_index(os.environ)
     folder = find_run(run, index)
     attempts = folder.attempts()
@@ -189,10 +189,7 @@ def _follow(
     run: RunFolder, index: Index, printer: Printer, *, node: int | None, rank: int | None, number: int | None
 ) -> int:
     """Follow the output until the run ends; with `number`, until that attempt ends."""
-    from hpc_launch.cli.terminal import INTERRUPTED
     from hpc_launch.runs.rank_logs import follow
-    from hpc_launch.service.poll import tracker_of
-    from hpc_launch.view.state_text import detach_message, one_line
 
     def sleep(seconds: float) -> None:
         printer.flush()
@@ -223,8 +220,6 @@ class _OutputComplete:
     """Whether an attempt will write no more output. Until there is output, prints state changes on stderr."""
 
     def __init__(self, tracker: RunTracker, run: RunFolder, printer: Printer) -> None:
-        from hpc_launch.runs.status.wait_for_end import Confirmation
-
         self.status: RunStatus | None = None
         self._confirmation = Confirmation()
         self.run_is_over = False
@@ -241,8 +236,6 @@ class _OutputComplete:
         self._attempt, self._alone = attempt, alone
 
     def __call__(self) -> bool:
-        from hpc_launch.runs.status.wait_for_end import over
-
         now = time.monotonic()
         if now - self._looked >= POLL_S:
             self._looked = now
@@ -261,8 +254,6 @@ class _OutputComplete:
         return any(attempt.number == self._attempt and attempt.state in ended for attempt in status.attempts)
 
     def _say(self, status: RunStatus) -> None:
-        from hpc_launch.view.state_text import one_line
-
         if self._printer.lines or status.state == self._said or status.final:
             return
         self._said = status.state
