@@ -15,8 +15,7 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
 from hpc_launch.cli.terminal import print_note, warn, write_text
-from hpc_launch.from_script.compare_launch import ComparedValue, compare, is_same
-from hpc_launch.from_script.convert import Conversion, convert, prepare_files
+from hpc_launch.from_script.convert import ComparedValue, Conversion, compare, convert, is_same, prepare_files
 from hpc_launch.from_script.new_job import Question, likely_trainings, new_job_text, questions, read_training
 from hpc_launch.from_script.old_job import OldScript
 from hpc_launch.job.job_file import override_layer

@@ -60,7 +60,7 @@ def status_command(run: str | None, as_json: bool) -> None:
         if as_json:
             echo_json(status.as_json())
             return
-        from hpc_launch.view.group_tables import pipeline_lines, sweep_lines
+        from hpc_launch.view.run_table import pipeline_lines, sweep_lines
 
         write_lines(sweep_lines(status) if isinstance(status, SweepStatus) else pipeline_lines(status), sys.stdout)
         return

@@ -78,7 +78,7 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
         if as_json:
             echo_json({**answer, "stages": dict.fromkeys(one.name for one in checked.stages.stages)})
             return 0
-        from hpc_launch.view.group_tables import stage_lines
+        from hpc_launch.view.run_table import stage_lines
 
         for line in stage_lines(checked.stages.stages, checked.stages.points):
             click.echo(line)
@@ -97,7 +97,7 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
         print_note(f"dry run: not submitted; script written to {path}")
         return 0
     from hpc_launch.view.format_values import aligned
-    from hpc_launch.view.group_tables import point_rows
+    from hpc_launch.view.run_table import point_rows
 
     points = checked.sweep.points
     for line in aligned(point_rows(points[:MOST_SHOWN]), empty=False):

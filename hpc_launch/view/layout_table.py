@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.estimate.gpu import Gpu
@@ -38,21 +38,8 @@ def link_lines(groups: Sequence[RankGroups], gpu: Gpu | None) -> Iterator[str]:
 
 MOST_ROWS = 20
 _SIZES = ("tp", "pp", "vpp", "cp", "ep")
-
-
-class _Column(NamedTuple):
-    """A column of the table, if it tells something of any row."""
-
-    title: str
-    text: Callable[[ComparedLayout], str]
-    tells: Callable[[ComparedLayout], bool] = lambda _: True
-
-
-def _size(name: str) -> _Column:
-    def value(one: ComparedLayout) -> int | None:
-        return getattr(one.setup.layout.parallel, name)  # type: ignore[no-any-return]
-
-    return _Column(name.upper(), lambda one: str(value(one) or "-"), lambda one: value(one) not in {None, 1})
+_OPTIONAL = ("TP", "PP", "LAYERS", "VPP", "CP", "EP")
+"""Columns that tell nothing where no layout splits anything that way."""
 
 
 def stage_text(layers: tuple[int, ...]) -> str:
@@ -61,20 +48,22 @@ def stage_text(layers: tuple[int, ...]) -> str:
     return "+".join(f"{count}×{size}" if count > 1 else str(size) for size, count in runs)
 
 
-_COLUMNS = (
-    _size("tp"),
-    _size("pp"),
-    _Column("LAYERS", lambda one: stage_text(one.stage_layers), lambda one: len(set(one.stage_layers)) > 1),
-    _size("vpp"),
-    _size("cp"),
-    _size("ep"),
-    _Column("DP", lambda one: str(one.setup.layout.dp)),
-    _Column("MICRO", lambda one: str(one.setup.layout.parallel.micro_batch)),
-    _Column("STEPS", lambda one: str(one.setup.layout.microbatches)),
-    _Column("SHARDING", lambda one: one.setup.sharding.replace("_", " ")),
-    _Column("RECOMPUTE", lambda one: one.setup.recompute),
-    _Column("GIB", lambda one: gib(one.memory.total)),
-)
+def _texts(one: ComparedLayout) -> dict[str, str]:
+    """A row of the table by its columns."""
+    layout = one.setup.layout
+    sizes = {name: str(getattr(layout.parallel, name) or "-") for name in _SIZES}
+    return {
+        "TP": sizes["tp"],
+        "PP": sizes["pp"],
+        "LAYERS": stage_text(one.stage_layers) if len(set(one.stage_layers)) > 1 else "-",
+        **{name.upper(): sizes[name] for name in ("vpp", "cp", "ep")},
+        "DP": str(layout.dp),
+        "MICRO": str(layout.parallel.micro_batch),
+        "STEPS": str(layout.microbatches),
+        "SHARDING": one.setup.sharding.replace("_", " "),
+        "RECOMPUTE": one.setup.recompute,
+        "GIB": gib(one.memory.total),
+    }
 
 
 def layout_lines(layouts: JobLayouts) -> Iterator[str]:
@@ -86,11 +75,13 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
         return
     time = "SECONDS" if layouts.pace is not None else "TIME"
     shown = found.layouts[:MOST_ROWS]
-    columns = [column for column in _COLUMNS if any(map(column.tells, shown))]
-    rows: list[tuple[str, ...]] = [("", "ROW", *(column.title for column in columns), time)]
-    for at, one in enumerate(shown, 1):
+    texts = [_texts(one) for one in shown]
+    left_out = {name for name in _OPTIONAL if all(text[name] in {"1", "-"} for text in texts)}
+    titles = [title for title in texts[0] if title not in left_out]
+    rows: list[tuple[str, ...]] = [("", "ROW", *titles, time)]
+    for at, (one, text) in enumerate(zip(shown, texts, strict=True), 1):
         mark = "*" if one == layouts.recommended else ""
-        rows.append((mark, str(at), *(column.text(one) for column in columns), _time(one, layouts)))
+        rows.append((mark, str(at), *(text[title] for title in titles), _time(one, layouts)))
     yield from aligned(rows)
     if len(found.layouts) > MOST_ROWS:
         yield f"and {len(found.layouts) - MOST_ROWS} more; --json lists all"

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hpc_launch.from_script.compare_launch import ComparedValue, compare, is_same
-from hpc_launch.from_script.convert import Conversion, convert
+from hpc_launch.from_script.convert import ComparedValue, Conversion, compare, convert, is_same
 from hpc_launch.job.shell_text import Text, Var
 
 SCRIPTS = sorted(Path(__file__).with_name("scripts").glob("*.sbatch"))
