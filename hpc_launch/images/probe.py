@@ -23,7 +23,7 @@ from hpc_launch.base.errors import Refused, UserError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.installed import WITHOUT_CURRENT_FOLDER
-from hpc_launch.images.runtimes.wrap_command import wrap_command
+from hpc_launch.images.runtimes import wrap_command
 from hpc_launch.job.shell_text import Text, Var, plain, quote
 from hpc_launch.plan.launch_plan import ContainerPlan, LaunchPlan, SiteStep, Variable
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.images.runtimes.wrap_command import wrap_command
+from hpc_launch.images.runtimes import wrap_command
 from hpc_launch.job.shell_text import quote
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from hpc_launch.base.installed import shipped
-from hpc_launch.images.runtimes.wrap_command import CommandWrapper
+from hpc_launch.images.runtimes import CommandWrapper
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor
 

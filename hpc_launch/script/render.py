@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from hpc_launch import __version__
-from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
+from hpc_launch.images.runtimes import CommandWrapper, wrap_command
 from hpc_launch.job.shell_text import Text, Var, quote
 from hpc_launch.plan.environment import GLOO_INTERFACES, NCCL_INTERFACES
 from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan

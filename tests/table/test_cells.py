@@ -16,7 +16,7 @@ import pytest
 
 from docs.generate_launch_table import PAGE, page
 from hpc_launch.base.findings import errors
-from hpc_launch.images.runtimes.wrap_command import wrap_command
+from hpc_launch.images.runtimes import wrap_command
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.script.render import render

@@ -1,1 +1,0 @@
-"""Container runtimes: how each starts a command inside an image."""
