@@ -60,7 +60,8 @@ def _section(path: str, kind: type[Struct]) -> list[str]:
 def _table(path: str, kind: type[Struct]) -> list[str]:
     hints = get_type_hints(kind, include_extras=True)
     rows = []
-    for field in fields(kind):
+    # A base class's optional fields come before the required ones of the class itself.
+    for field in sorted(fields(kind), key=lambda one: not one.required):
         key, hint = field.encode_name, hints[field.name]
         value = field.default if field.default_factory is NODEFAULT else field.default_factory()
         inner = next(_structs(hint), None)
