@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.type_hints import Duration, Scalar
+from hpc_launch.job.type_hints import Duration, Scalar, short_form
 
 
 class Resume(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,9 +77,6 @@ class Hang(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     watcher when PyTorch is imported and when the rendezvous and the first collective begin and end. It runs the
     sitecustomize of the site or the virtual environment first."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`hang: 20m`; `hang: false` disables the watcher."""
-        if isinstance(value, bool):
-            return {"watch": value}
-        return {"after": value} if isinstance(value, str | int) else None
+    __short_forms__ = short_form(
+        "`hang: 20m`; `hang: false` disables the watcher.", {str: "after", int: "after", bool: "watch"}
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.type_hints import Mebibytes, Scalar, VariableName
+from hpc_launch.job.type_hints import Mebibytes, Scalar, VariableName, short_form
 
 SECRET_NAME = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
 """Searched in the name of a variable."""
@@ -109,7 +109,4 @@ class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prelude: Annotated[list[ContainerStep], Meta(examples=[[{"source": "/opt/setup.sh"}, {"venv": "/opt/venv"}]])] = []
     """Steps to run inside the image before the launcher, after those of the site."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`container: IMAGE`."""
-        return {"image": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`container: IMAGE`.", {str: "image"})

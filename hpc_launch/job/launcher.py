@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from hpc_launch.job.type_hints import short_form
+
 LauncherName = Literal["torchrun", "deepspeed", "srun", "none", "ft_launcher"]
 """Each has a module in `plan/launchers/` and a template in `slurm_templates/launcher/`."""
 
@@ -37,10 +39,7 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         common = ("name", "options")
         return [key for key in self.__struct_fields__ if key not in common and getattr(self, key) is not None]
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`launcher: torchrun`."""
-        return {"name": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`launcher: torchrun`.", {str: "name"})
 
 
 class Parallel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,10 +157,7 @@ class Strategy(ZeroOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fsdp: FullySharded = FullySharded()
     """FSDP configuration."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`strategy: fsdp`."""
-        return {"name": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`strategy: fsdp`.", {str: "name"})
 
     @property
     def zero_stage(self) -> int | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.type_hints import Duration
+from hpc_launch.job.type_hints import Duration, short_form
 
 NotifyEvent = Literal["start", "first_step", "end", "stop", "no_progress"]
 WebhookFormat = Literal["slack", "mattermost", "teams", "ntfy", "json"]
@@ -21,10 +21,7 @@ class Webhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: WebhookFormat = "json"
     """What the other side expects."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`webhook: HOOK_URL`: the variable with the address."""
-        return {"secret": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`webhook: HOOK_URL`: the variable with the address.", {str: "secret"})
 
 
 class Notify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +59,4 @@ class Tracker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """wandb: `online` sends data while the job runs; `offline` writes to the run folder for a later `wandb sync`.
     Default: as the site's `internet` allows."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`trackers: [wandb]`."""
-        return {"name": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`trackers: [wandb]`.", {str: "name"})

@@ -9,7 +9,7 @@ bool and None.
   `memory` (MiB). See `job.units`. Limits on such a field are in seconds or MiB.
 - An empty value (null) of a field that has a default and does not accept null means the default. In a `dict[str, T]` it
   means that the key is absent.
-- Short forms: a Struct may define a classmethod `__short_forms__(value) -> dict[str, object] | None`. It is called with
+- Short forms: a Struct may have `__short_forms__(value) -> dict[str, object] | None` (`type_hints.short_form`). It gets
   any value that is neither null nor a mapping (text, number, boolean, list) and that no other member of a union
   accepts. It returns the equivalent mapping, in which a value passed through unchanged keeps its position, or None.
 """

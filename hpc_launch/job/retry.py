@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.type_hints import Duration
+from hpc_launch.job.type_hints import Duration, short_form
 
 FAILURE_CLASSES = (
     "cuda_oom", "host_oom", "nccl_timeout", "nccl_system_error", "rendezvous_failure", "port_in_use", "gpu_hardware",
@@ -41,10 +41,7 @@ class RetryStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     times: Annotated[int, Meta(ge=1)] = 1
     """How often to apply this change before moving on to the next step."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`half_batch`: a change by name."""
-        return {"change": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`half_batch`: a change by name.", {str: "change"})
 
 
 class Reaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,12 +52,9 @@ class Reaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     steps: list[RetryStep] = []
     """Changes to apply one after another. After the last one, the run stops."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """A verdict such as `RETRY` or `STOP`, or a list of steps."""
-        if isinstance(value, str):
-            return {"verdict": value}
-        return {"steps": value} if isinstance(value, list) else None
+    __short_forms__ = short_form(
+        "A verdict such as `RETRY` or `STOP`, or a list of steps.", {list: "steps", str: "verdict"}
+    )
 
 
 class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,10 +67,7 @@ class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     most: Duration = 600
     """Maximum delay."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`backoff: 60s`: the first delay."""
-        return {"first": value} if isinstance(value, str | int) and not isinstance(value, bool) else None
+    __short_forms__ = short_form("`backoff: 60s`: the first delay.", {str: "first", int: "first"})
 
 
 class BatchKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +109,6 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stuck_after: Duration = 300
     """How long to keep a job in the queue that can never start, so that someone can fix the cause."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`retry: 5`: the maximum number of attempts; `retry: 1` disables retries."""
-        return {"max_attempts": value} if isinstance(value, int) and not isinstance(value, bool) else None
+    __short_forms__ = short_form(
+        "`retry: 5`: the maximum number of attempts; `retry: 1` disables retries.", {int: "max_attempts"}
+    )

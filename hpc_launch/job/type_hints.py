@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
 from types import UnionType
@@ -89,6 +89,17 @@ def descriptions(type_: type[Struct]) -> dict[str, str]:
                 text = below.value.value if isinstance(below.value, ast.Constant) else None
                 texts[field.target.id] = " ".join(text.split()) if isinstance(text, str) else ""
     return {key: texts[info.name] for key, info in fields_of(type_).items() if texts.get(info.name)}
+
+
+def short_form(about: str, keys: Mapping[type, str]) -> Callable[[object], dict[str, object] | None]:
+    """The `__short_forms__` of a Struct: for a value of each type the key that it stands for. `about`: an example."""
+
+    def expand(value: object) -> dict[str, object] | None:
+        key = keys.get(type(value))
+        return None if key is None else {key: value}
+
+    expand.__doc__ = about
+    return expand
 
 
 def structs_in(annotation: Any) -> list[type[Struct]]:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.job.type_hints import short_form
+
 MAX_PATH = 4096
 """PATH_MAX of Linux, for paths of a profile before and after their names are filled in."""
 
@@ -25,10 +27,7 @@ class Folder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     note: str = ""
     """Information for users."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`NAME: FOLDER`."""
-        return {"path": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`NAME: FOLDER`.", {str: "path"})
 
 
 CACHE_VARIABLES = {
@@ -52,10 +51,7 @@ class Cache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     per: Literal["job", "node"] = "job"
     """Create the folder once on shared storage (`job`), or on every node (`node`)."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`NAME: FOLDER`."""
-        return {"path": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`NAME: FOLDER`.", {str: "path"})
 
 
 class Image(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,10 +68,7 @@ class Image(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     digest: Annotated[str | None, Meta(pattern=r"^sha256:[0-9a-f]{64}$")] = None
     """Required digest of the file. An image with another digest is rejected."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`NAME: PATH`."""
-        return {"path": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`NAME: PATH`.", {str: "path"})
 
 
 class Containers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from hpc_launch.job.container import Environment
-from hpc_launch.job.type_hints import Scalar, VariableName
+from hpc_launch.job.type_hints import Scalar, VariableName, short_form
 from hpc_launch.sites.conditions import When
 from hpc_launch.sites.provenance import EntrySource
 
@@ -149,10 +149,7 @@ class LauncherAdvice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sbatch: dict[str, Scalar] = {}
     """Extra sbatch options for this launcher."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """The advice alone."""
-        return {"use": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("The advice alone.", {str: "use"})
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from hpc_launch.job.hostlist import MAX_SLOTS
+from hpc_launch.job.type_hints import short_form
 
 INTERFACE = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,30}$"
 
@@ -43,10 +44,7 @@ class Binding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     process: str | None = None
     """For tasks with one process: `launcher: srun`."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`cpu_bind: cores`: for tasks with one process."""
-        return {"process": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`cpu_bind: cores`: for tasks with one process.", {str: "process"})
 
 
 class Launch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,10 +92,7 @@ class SshHost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Network interface for the sockets of NCCL and Gloo on this host. Sets `NCCL_SOCKET_IFNAME` and
     `GLOO_SOCKET_IFNAME` unless the job does."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`gpu1: 8`: the slots."""
-        return {"slots": value} if isinstance(value, int) and not isinstance(value, bool) else None
+    __short_forms__ = short_form("`gpu1: 8`: the slots.", {int: "slots"})
 
 
 class JobHost(Struct, frozen=True):

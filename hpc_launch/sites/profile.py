@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.type_hints import NAME_PATTERN
+from hpc_launch.job.type_hints import NAME_PATTERN, short_form
 from hpc_launch.sites.folders import Cache, Containers, Folder
 from hpc_launch.sites.job_settings import LauncherAdvice, LinkedRule, Options, PreludeStep, Setting, SiteOption, Stack
 from hpc_launch.sites.network import HOST_NAME, Launch, Network, SshHost
@@ -118,10 +118,7 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     submit_hosts: Annotated[list[str], Meta(examples=[["*gpu-login*"]])] = []
     """Hosts on which jobs must be submitted, with `*` as wildcard. Default: any."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`scheduler: slurm`."""
-        return {"type": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`scheduler: slurm`.", {str: "type"})
 
 
 class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.type_hints import short_form
 
 DAY_PATTERN = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"
 Day = Annotated[str, Meta(title="a day as YYYY-MM-DD", pattern=DAY_PATTERN)]
@@ -29,10 +30,7 @@ class Fact(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     note: str = ""
     """Additional information for readers."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """The source alone."""
-        return {"source": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("The source alone.", {str: "source"})
 
 
 EntrySource = Annotated[
@@ -52,10 +50,7 @@ class Lifecycle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     note: str = ""
     """Information for users."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """The state alone."""
-        return {"state": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("The state alone.", {str: "state"})
 
 
 class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

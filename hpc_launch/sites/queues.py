@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from hpc_launch.job.type_hints import Duration, Mebibytes, Scalar, Seconds
+from hpc_launch.job.type_hints import Duration, Mebibytes, Scalar, Seconds, short_form
 from hpc_launch.sites.job_settings import PreludeStep, Setting
 
 Kind = Literal["slingshot", "infiniband", "omni-path", "roce", "efa", "gcp", "ethernet"]
@@ -113,10 +113,7 @@ class Internet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether trackers send data from compute nodes. Use `offline` if uploads are possible but unreliable, for
     example behind a proxy on which they hang."""
 
-    @classmethod
-    def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`internet: direct`, or `none`."""
-        return {"compute": value} if isinstance(value, str) else None
+    __short_forms__ = short_form("`internet: direct`, or `none`.", {str: "compute"})
 
 
 RANGE_PATTERN = r"^\d+(-\d*)?$"
