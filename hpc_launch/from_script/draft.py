@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hpc_launch.from_script.old_job import OldLaunch, OldScript
 from hpc_launch.from_script.script_text import LineAccount, Word
 from hpc_launch.from_script.settings import DEBUGGING, NETWORK, RENDEZVOUS
-from hpc_launch.job.commented_yaml import yaml_text
+from hpc_launch.job.document import yaml_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.sites.profile import SiteProfile
 

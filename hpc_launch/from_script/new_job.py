@@ -14,7 +14,7 @@ from msgspec import Struct
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.draft import job_name
 from hpc_launch.images.check_image import top_imports
-from hpc_launch.job.commented_yaml import yaml_text
+from hpc_launch.job.document import yaml_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.units import format_time, parse_time
 from hpc_launch.sites.profile import SiteProfile

@@ -8,9 +8,8 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.job import JobSpec
+from hpc_launch.job.job import JobSpec, Notify
 from hpc_launch.job.job_file import override_layer
-from hpc_launch.job.notify import Notify
 from hpc_launch.job.reader import check
 from hpc_launch.job.reader_messages import nearest
 from hpc_launch.job.retry import FAILURE_CLASSES

@@ -15,7 +15,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan, Prelude, Variable, WatchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
 from hpc_launch.plan.tracker_environment import tracker_variables
-from hpc_launch.sites.conditions import ConditionFacts
+from hpc_launch.sites.job_settings import ConditionFacts
 from hpc_launch.sites.queues import overlay_fabric
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

@@ -11,8 +11,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.units import format_memory
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.sites.conditions import ConditionFacts
-from hpc_launch.sites.job_settings import SiteOption
+from hpc_launch.sites.job_settings import ConditionFacts, SiteOption
 from hpc_launch.sites.queues import NodeClass, Queue
 from hpc_launch.sites.resolved import Resolved
 

@@ -16,7 +16,7 @@ from hpc_launch.plan.job_size import JobSize, check_names
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
-from hpc_launch.sites.conditions import count_holds
+from hpc_launch.sites.job_settings import count_holds
 from hpc_launch.sites.queues import LimitRow
 
 

@@ -16,8 +16,7 @@ from hpc_launch.plan.job_size import JobSize, condition_facts, selected_options
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.sites.conditions import holds
-from hpc_launch.sites.job_settings import Linked, LinkedRule
+from hpc_launch.sites.job_settings import Linked, LinkedRule, holds
 
 
 def apply_site_rules(

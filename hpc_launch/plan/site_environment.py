@@ -14,9 +14,8 @@ from hpc_launch.plan.environment import fabric_variables
 from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
-from hpc_launch.sites.conditions import holds
 from hpc_launch.sites.folders import CACHE_VARIABLES
-from hpc_launch.sites.job_settings import PreludeStep, Setting
+from hpc_launch.sites.job_settings import PreludeStep, Setting, holds
 from hpc_launch.sites.provenance import third_party_note
 
 _ULIMITS = {"stack": "-s", "locked-memory": "-l", "open-files": "-n", "processes": "-u", "core": "-c"}

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.document import KeyPath, Origin, rule
-from hpc_launch.job.notify import Tracker
+from hpc_launch.job.job import Tracker
 from hpc_launch.job.shell_text import RUNTIME
 from hpc_launch.plan.launch_plan import Variable
 from hpc_launch.plan.plan_draft import PlanDraft

@@ -25,8 +25,7 @@ from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.job.job_file import split_stage
-from hpc_launch.job.pipeline_file import PipelineFile, made_up, read_pipeline, stage_document
-from hpc_launch.job.pipeline_graph import is_sweep, pipeline_faults
+from hpc_launch.job.pipeline_file import PipelineFile, is_sweep, made_up, pipeline_faults, read_pipeline, stage_document
 from hpc_launch.prepare.attempts import first_attempt, notify_secrets, prepare, with_sentinel
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
 from hpc_launch.prepare.prepare_sweep import prepare_sweep

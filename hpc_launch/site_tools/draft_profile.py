@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.job.commented_yaml import yaml_text
+from hpc_launch.job.document import yaml_text
 from hpc_launch.schedulers.slurm.query_cluster import Survey
 from hpc_launch.site_tools.draft_queues import (
     Group,

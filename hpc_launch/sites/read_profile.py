@@ -17,8 +17,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.patterns import matches_whole
 from hpc_launch.base.user_dirs import config_folder
-from hpc_launch.job.commented_yaml import as_written, yaml_text
-from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.document import Document, KeyPath, as_written, yaml_text
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.reader import check, read
 from hpc_launch.job.shell_text import end_of_placeholders

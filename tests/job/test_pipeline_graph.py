@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.job.pipeline_file import PipelineFile, read_pipeline, read_stage, stage_document
-from hpc_launch.job.pipeline_graph import pipeline_faults
+from hpc_launch.job.pipeline_file import PipelineFile, pipeline_faults, read_pipeline, read_stage, stage_document
 from hpc_launch.job.yaml_source import parse_document
 
 SWEEP = "sweep: {grid: {args.lr: [1e-3, 3e-4]}}"

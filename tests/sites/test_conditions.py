@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hpc_launch.sites.conditions import ConditionFacts, When, count_holds, holds, version_holds
+from hpc_launch.sites.job_settings import ConditionFacts, When, count_holds, holds, version_holds
 
 FACTS = ConditionFacts(
     2, 4, 4, "gpu", "a100", "x86_64", "nvidia", "torchrun", None, {"nccl": "2.27.3", "libfabric": "1.22"}
