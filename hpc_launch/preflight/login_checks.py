@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from msgspec import to_builtins
 
@@ -90,14 +90,6 @@ def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
     return Level("queue", "ok", tuple(lines))
 
 
-_UNITS = {"node": "node", "cpu": "CPU", "gres/gpu": "GPU"}
-_PER = {
-    "job": "a job",
-    "node": "a node of a job",
-    "user": "a user",
-    "account": "an account",
-    "group": "all jobs",
-}
 MOST_LINES = 5
 
 
@@ -130,61 +122,33 @@ def option(plan: LaunchPlan, name: str) -> str | None:
 
 def judge_limits(found: QueueLimits, asked: Mapping[str, int], nodes: int) -> Level:
     """Compare the limits with what the job asks for."""
-    never = [*found.problems]
-    lines = [*found.notes]
-    for limit in found.limits:
-        if limit.resource in ("jobs", "submitted"):
-            if limit.used is not None and limit.used >= limit.amount:
-                (never if limit.resource == "submitted" else lines).append(_count_reached(limit))
-        elif limit.resource in asked and _exceeded(limit, amount := _amount(limit, asked, nodes)):
-            never.append(_excess(limit, amount))
+    never, lines = [*found.problems], [*found.notes]
     compared = [limit for limit in found.limits if limit.resource in asked or limit.used is not None]
-    others = [f"{one.name} {one.resource}={one.amount} of {one.owner}" for one in found.limits if one not in compared]
+    for limit in compared:
+        if limit.used is not None:
+            if limit.used >= limit.amount and limit.resource == "submitted":
+                never.append(f"{_shown(limit)}; you have {limit.used}")
+            elif limit.used >= limit.amount:
+                lines.append(f"warning: the job waits until one of your {limit.used} jobs ends: {_shown(limit)}")
+            continue
+        amount = -(-asked[limit.resource] // (max(nodes, 1) if limit.scope == "node" else 1))
+        if amount < limit.amount if limit.least else amount > limit.amount:
+            never.append(f"{_shown(limit)}; the job asks for {_amount(limit, amount)}")
+    others = [_shown(limit) for limit in found.limits if limit not in compared]
     lines += [f"not checked: {one}" for one in (*found.not_checked, *others)]
     if never:
         return Level("limits", "failed", (*never, *lines))
-    count = len(compared)
-    some = f"{count} limit{'s' if count > 1 else ''} of {_owners(compared)}"
-    passed = f"the job is within {some}" if count else "no limits"
+    owners = ", ".join(dict.fromkeys(limit.owner for limit in compared))
+    passed = f"the job is within {len(compared)} limits of {owners}" if compared else "no limits"
     return Level("limits", "not checked" if found.not_checked or others else "ok", (passed, *lines))
 
 
-def _amount(limit: Limit, asked: Mapping[str, int], nodes: int) -> int:
-    amount = asked[limit.resource]
-    return -(-amount // max(nodes, 1)) if limit.scope == "node" else amount
+def _shown(limit: Limit) -> str:
+    return f"{limit.owner}: {limit.name} is {limit.resource}={_amount(limit, limit.amount)} per {limit.scope}"
 
 
-def _exceeded(limit: Limit, amount: int) -> bool:
-    return amount < limit.amount if limit.least else amount > limit.amount
-
-
-def _excess(limit: Limit, amount: int) -> str:
-    if limit.resource == "wall":
-        return (
-            f"{limit.owner} allows {format_time(limit.amount)} ({limit.name}); the job asks for {format_time(amount)}"
-        )
-    verb = "requires at least" if limit.least else "allows at most"
-    allowed = _count(limit.amount, limit.resource)
-    asks = "" if limit.scope != "node" else " on each node"
-    return f"{limit.owner} {verb} {allowed} for {_PER[limit.scope]} ({limit.name}); the job asks for {amount}{asks}"
-
-
-def _count_reached(limit: Limit) -> str:
-    if limit.resource == "submitted":
-        return f"{limit.owner} accepts {limit.amount} submitted jobs of a user ({limit.name}); you have {limit.used}"
-    return (
-        f"warning: the job waits until one of your {limit.used} running jobs ends: {limit.owner} runs "
-        f"{limit.amount} jobs of a user ({limit.name})"
-    )
-
-
-def _count(amount: int, resource: str) -> str:
-    name = _UNITS.get(resource, f"{resource}")
-    return f"{amount} {name}{'s' if amount != 1 and resource in _UNITS else ''}"
-
-
-def _owners(limits: Sequence[Limit]) -> str:
-    return ", ".join(dict.fromkeys(limit.owner for limit in limits))
+def _amount(limit: Limit, amount: int) -> str:
+    return format_time(amount) if limit.resource == "wall" else str(amount)
 
 
 def reservations_level(plan: LaunchPlan, scheduler: Scheduler) -> Level:
@@ -198,29 +162,26 @@ def reservations_level(plan: LaunchPlan, scheduler: Scheduler) -> Level:
 
 def judge_reservations(found: Reservations, nodes: int, limit_s: int | None, named: str | None, now: float) -> Level:
     """Which reservations delay a job of this size. `named`: the reservation that the job asks for."""
-    judged = _every if named is None else _named
-    state, *lines = judged(found, nodes, limit_s, named or "", now)
-    return Level("reservations", state, tuple(lines))
-
-
-def _every(found: Reservations, nodes: int, limit_s: int | None, _: str, now: float) -> tuple[Any, ...]:
-    if not found.nodes:
-        return "not checked", "sinfo lists no nodes of the partition"
-    if found.unread:
-        return "not checked", f"the times of {', '.join(found.unread[:MOST_LINES])} are not understood"
+    if named is not None:
+        state, text = _own_reservation(found, nodes, limit_s, named, now)
+        return Level("reservations", state, (text,))
+    if not found.nodes or found.unread:
+        unread = f"the times of {', '.join(found.unread[:MOST_LINES])} are not understood"
+        reason = unread if found.nodes else "sinfo lists no nodes of the partition"
+        return Level("reservations", "not checked", (reason,))
     blocking = [
         one
         for one in found.reservations
         if one.end > now and one.nodes & found.nodes and (limit_s is None or one.start < now + limit_s)
     ]
-    if not blocking:
-        return "ok", "no reservation of the partition's nodes within the job's time limit"
-    left = len(found.nodes) - len(frozenset[str]().union(*(one.nodes for one in blocking)) & found.nodes)
-    if left >= nodes:
-        return "ok", f"reservations leave {left} of {len(found.nodes)} nodes to the job"
+    left = found.nodes.difference(*(one.nodes for one in blocking))
+    if len(left) >= nodes:
+        none = "no reservation of the partition's nodes within the job's time limit"
+        text = f"reservations leave {len(left)} of {len(found.nodes)} nodes to the job" if blocking else none
+        return Level("reservations", "ok", (text,))
     lines = list(_delays(sorted(blocking, key=lambda one: (one.start, one.name)), found.nodes, now))
     more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
-    return "ok", *lines[:MOST_LINES], *more
+    return Level("reservations", "ok", (*lines[:MOST_LINES], *more))
 
 
 def _delays(blocking: Sequence[Reservation], nodes: frozenset[str], now: float) -> Iterator[str]:
@@ -235,7 +196,9 @@ def _delays(blocking: Sequence[Reservation], nodes: frozenset[str], now: float) 
         yield f"{words}, unless `time` is at most {format_time(room)}" if room > 0 else words
 
 
-def _named(found: Reservations, nodes: int, limit_s: int | None, named: str, now: float) -> tuple[Any, ...]:
+def _own_reservation(
+    found: Reservations, nodes: int, limit_s: int | None, named: str, now: float
+) -> tuple[Literal["ok", "failed", "not checked"], str]:
     if "," in named:
         return "not checked", f"the job may use any of {named}"
     mine = next((one for one in found.reservations if one.name == named), None)

@@ -17,23 +17,23 @@ NODES = frozenset({"n1", "n2", "n3", "n4"})
     [
         (
             Limit("QOS short", "MaxTRES", "job", "node", 4),
-            "QOS short allows at most 4 nodes for a job (MaxTRES); the job asks for 8",
+            "QOS short: MaxTRES is node=4 per job; the job asks for 8",
         ),
         (
             Limit("account ml", "MaxWall", "job", "wall", 7200),
-            "account ml allows 02:00:00 (MaxWall); the job asks for 1-00:00:00",
+            "account ml: MaxWall is wall=02:00:00 per job; the job asks for 1-00:00:00",
         ),
         (
             Limit("QOS big", "MinTRES", "job", "gres/gpu", 64, least=True),
-            "QOS big requires at least 64 GPUs for a job (MinTRES); the job asks for 32",
+            "QOS big: MinTRES is gres/gpu=64 per job; the job asks for 32",
         ),
         (
             Limit("QOS a", "MaxTRESPerNode", "node", "gres/gpu", 1),
-            "QOS a allows at most 1 GPU for a node of a job (MaxTRESPerNode); the job asks for 4 on each node",
+            "QOS a: MaxTRESPerNode is gres/gpu=1 per node; the job asks for 4",
         ),
         (
             Limit("account ml", "MaxSubmit", "user", "submitted", 3, used=3),
-            "account ml accepts 3 submitted jobs of a user (MaxSubmit); you have 3",
+            "account ml: MaxSubmit is submitted=3 per user; you have 3",
         ),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_job_within_its_limits() -> None:
 def test_a_user_with_as_many_running_jobs_as_allowed_has_to_wait() -> None:
     level = judge_limits(QueueLimits((Limit("QOS a", "MaxJobsPU", "user", "jobs", 2, used=2),)), ASKED, 8)
     assert level.state == "ok"
-    assert "waits until one of your 2 running jobs ends" in level.lines[1]
+    assert "waits until one of your 2 jobs ends" in level.lines[1]
 
 
 @pytest.mark.parametrize(
