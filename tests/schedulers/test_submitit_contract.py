@@ -36,9 +36,8 @@ def test_the_hooks_are_what_they_were() -> None:
     assert parameters(executor._get_job_id_from_submission_command) == ["string"]
     assert parameters(executor._num_tasks) == ["self"]
     assert parameters(submitit.SlurmJob) == ["folder", "job_id", "tasks"]
-    assert parameters(SlurmInfoWatcher.get_info) == ["self", "job_id", "mode"]
     assert parameters(SlurmInfoWatcher.update) == ["self"]
-    assert {"_registered", "_finished", "_info_dict", "_num_calls"} <= set(vars(SlurmInfoWatcher(delay_s=1)))
+    assert {"_registered", "_info_dict"} <= set(vars(SlurmInfoWatcher(delay_s=1)))
     assert issubclass(utils.FailedJobError, Exception)
 
 

@@ -2,8 +2,8 @@
 
 Undocumented parts of Submitit in use, pinned by contract tests (tests/schedulers/test_submitit_contract.py): the four
 hooks of `PicklingExecutor` that an executor must implement (docs/plugins.md of Submitit), a call of
-`_submit_command`, and the `watcher` of a job class. `Job.result()` and related methods read a pickle that a plain
-script never writes, so they raise here.
+`_submit_command`, and the `watcher` of a job class. Do not use `Job.result()` and related methods: they read a pickle
+that a plain script never writes.
 
 Classify a failed sbatch as a refusal or an unknown outcome, by its output and exit code.
 """
@@ -15,7 +15,6 @@ import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
 
 from hpc_launch.base.errors import NoContact, NotWritten, SchedulerError, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.user_dirs import state_folder
@@ -121,60 +120,21 @@ _SUBMITIT_TAGS = re.compile(r"%[jtAa]")
 
 
 class Watcher(SlurmInfoWatcher):
-    """Submitit's store of job states, filled from squeue, sacct and scontrol through the shared answer."""
-
-    def __init__(self) -> None:
-        super().__init__(delay_s=int(FLOOR_S))
-        self.records: dict[str, JobRecord] = {}
+    """Asks squeue, sacct and scontrol, through the shared answer, in place of Submitit's own call of sacct."""
 
     def refresh(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         """Query these jobs; returns the known ones by id. Raises Unreachable."""
-        ids = list(job_ids)
-        self._num_calls += 1
-        answer = shared_answer().about(ids, query_jobs.ask, fresh=fresh)
-        for job_id in ids:
-            self.records.pop(job_id, None)
-        self.records |= answer
-        self._info_dict = {job_id: {"State": record.state} for job_id, record in self.records.items()}
-        # Rebuilt each time: a requeued job is no longer finished.
-        self._finished = {job_id for job_id, record in self.records.items() if record.ended_for_good}
-        return answer
+        return shared_answer().about(job_ids, query_jobs.ask, fresh=fresh)
 
     def update(self) -> None:
-        self.refresh(self._registered)
-
-    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
-        self.register_job(job_id)
-        if mode != "cache":
-            self.refresh([job_id], fresh=mode == "force")
-        return self._info_dict.get(job_id, {})
-
-    def is_done(self, job_id: str, mode: str = "standard") -> bool:
-        self.get_info(job_id, mode)
-        return job_id in self._finished
+        found = self.refresh(self._registered)
+        self._info_dict = {job_id: {"State": record.state} for job_id, record in found.items()}
 
 
 class ScriptJob(submitit.SlurmJob[None]):
     """A job that runs a plain script. `ScriptJob(folder, job_id)` reattaches to it from any process."""
 
-    watcher = Watcher()
-
-    @property
-    def record(self) -> JobRecord | None:
-        """The record of the last query; does not query."""
-        return self.watcher.records.get(self.job_id)
-
-    def done(self, force_check: bool = False) -> bool:
-        return self.watcher.is_done(self.job_id, "force" if force_check else "standard")
-
-    def results(self) -> NoReturn:
-        raise NotImplementedError("a script has no pickled result; read the attempt's end record")
-
-    def result(self) -> NoReturn:
-        self.results()
-
-    def exception(self) -> NoReturn:
-        self.results()
+    watcher = Watcher(delay_s=int(FLOOR_S))
 
 
 class ScriptExecutor(submitit.SlurmExecutor):
@@ -311,5 +271,4 @@ def follow(job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecor
     """Query all these jobs at once; returns the known ones by id. Raises Unreachable."""
     # The folder only locates Submitit's own files, which a script does not have.
     jobs = [ScriptJob(state_folder(), job_id) for job_id in job_ids]
-    ScriptJob.watcher.refresh([job.job_id for job in jobs], fresh=fresh)
-    return {job.job_id: job.record for job in jobs if job.record is not None}
+    return ScriptJob.watcher.refresh([job.job_id for job in jobs], fresh=fresh)
