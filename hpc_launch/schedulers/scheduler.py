@@ -162,14 +162,24 @@ class PartlyUnreachable(Unreachable):
 
 
 class Cancelling(Protocol):
-    """What cancelling a run needs of a scheduler; see `Scheduler`."""
+    """What cancelling a run needs of a scheduler."""
 
-    def find(self, job_name: str) -> list[JobRecord]: ...
-    def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]: ...
-    def cancel(self, job_id: str) -> None: ...
+    def find(self, job_name: str) -> list[JobRecord]:
+        """All jobs of this user with exactly this name, active or ended. Raises Unreachable if that is unknown."""
+
+    def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
+        """The records of these jobs; unknown ids are omitted. Raises Unreachable, or PartlyUnreachable if
+        only some of the jobs can be queried.
+
+        One batched query, at most every 10 s per user: a file shared by the user's processes caches the answer.
+        `fresh` bypasses the limit, for a user's own command after a change.
+        """
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job. Cancelling an ended job is not an error. Raises Unreachable."""
 
 
-class Scheduler(Protocol):
+class Scheduler(Cancelling, Protocol):
     """Slurm, hosts reached by ssh, or the local machine. Every method returns in bounded time.
 
     The answers given here are those of a scheduler without a queue, in which jobs start at once.
@@ -186,22 +196,8 @@ class Scheduler(Protocol):
         del script, run_folder
         return None
 
-    def find(self, job_name: str) -> list[JobRecord]:
-        """All jobs of this user with exactly this name, active or ended. Raises Unreachable if that is unknown."""
-
-    def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
-        """The records of these jobs; unknown ids are omitted. Raises Unreachable, or PartlyUnreachable if
-        only some of the jobs can be queried.
-
-        One batched query, at most every 10 s per user: a file shared by the user's processes caches the answer.
-        `fresh` bypasses the limit, for a user's own command after a change.
-        """
-
     def warn(self, job_id: str, *, preempt: bool = False) -> None:
         """Send the signal that precedes the time limit or, with `preempt`, a preemption. Raises Unreachable."""
-
-    def cancel(self, job_id: str) -> None:
-        """Cancel a job. Cancelling an ended job is not an error. Raises Unreachable."""
 
     def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
         """Let a pending job use none of these nodes. Raises Unreachable where that cannot be changed."""

@@ -97,30 +97,18 @@ class SlurmScheduler:
         return shared_answer().cluster(_cluster_name)
 
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T"]
-        try:
-            lines = run_command.ask(command).splitlines()
-        except Unreachable:
-            return {}
-        pairs = (line.strip().partition("|") for line in lines)
+        lines = _lines(["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T"])
+        pairs = (line.partition("|") for line in lines)
         # `down*`: the asterisk marks a node that does not respond (sinfo(1), NODE STATE CODES).
         return {name: state for name, _, state in pairs if re.match(r"down|drain|fail|power|unk", state)}
 
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
-        command = ["sinfo", "--all", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N"]
-        try:
-            names = {line.strip() for line in run_command.ask(command).splitlines()}
-        except Unreachable:
-            return frozenset()
-        return frozenset(nodes) & names
+        names = _lines(["sinfo", "--all", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N"])
+        return frozenset(nodes) & frozenset(names)
 
     def pending_reasons(self, partition: str | None) -> dict[str, int]:
         command = ["squeue", "--noheader", "--states=PENDING", "--format=%r"]
-        try:
-            lines = run_command.ask([*command, *([f"--partition={partition}"] if partition else [])]).splitlines()
-        except Unreachable:
-            return {}
-        return dict(Counter(line.strip() for line in lines if line.strip()))
+        return dict(Counter(filter(None, _lines([*command, *_in(partition)]))))
 
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
         from hpc_launch.schedulers.slurm import query_limits
@@ -138,14 +126,22 @@ class SlurmScheduler:
         return query_limits.reservations(partition)
 
     def size(self, partition: str | None) -> int | None:
-        command = ["sinfo", "--noheader", "--format=%P|%D", *([f"--partition={partition}"] if partition else [])]
-        try:
-            lines = run_command.ask(command).splitlines()
-        except Unreachable:
-            return None
+        lines = _lines(["sinfo", "--noheader", "--format=%P|%D", *_in(partition)])
         rows = [(name, int(count)) for name, _, count in (line.partition("|") for line in lines) if count.isdecimal()]
         # An asterisk after the name marks the default partition (sinfo(1), %P).
         return sum(count for name, count in rows if partition or name.endswith("*")) or None
+
+
+def _lines(command: Sequence[str]) -> list[str]:
+    """The lines that a command prints; none if Slurm does not answer."""
+    try:
+        return [line.strip() for line in run_command.ask(command).splitlines()]
+    except Unreachable:
+        return []
+
+
+def _in(partition: str | None) -> list[str]:
+    return [f"--partition={partition}"] if partition else []
 
 
 def _cluster_name() -> str | None:
