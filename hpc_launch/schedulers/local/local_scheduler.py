@@ -46,32 +46,48 @@ class LocalScheduler(Scheduler):
         self._in_allocation = in_allocation
 
     def submit(self, submission: Submission) -> str:
+        return self.register_and_start(submission)
+
+    def register_and_start(self, submission: Submission, hosts: tuple[str, ...] = ()) -> str:
+        """Submit a job to these hosts, or to this machine."""
         folder = submission.folder.absolute()
         try:
             write_script(submission)
-            entry = local_jobs.register(submission.job_name, folder)
+            entry = local_jobs.register(submission.job_name, folder, hosts)
         except (OSError, UnicodeError) as error:
             raise NotWritten(f"cannot prepare the job: {error}") from error
         try:
-            done = subprocess.run(
-                supervisor_command(entry, submission),
-                env=_environment(submission, in_allocation=self._in_allocation),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=START_TIMEOUT_S,
-                check=False,
-            )
+            code, said = self.start(entry, submission)
+            if code != 0:
+                kind = NotWritten if code == os.EX_IOERR else SubmitRefused
+                raise kind(said or "the job's supervisor did not start")
         except subprocess.TimeoutExpired:
-            raise SubmitUnknown(f"the job's supervisor did not start within {START_TIMEOUT_S:g} s") from None
+            raise SubmitUnknown(f"{hosts[0] if hosts else 'the supervisor'} did not answer in time") from None
+        except SubmitRefused:
+            self.forget(entry)
+            raise
         except OSError as error:
-            local_jobs.forget(entry.job_id)
+            self.forget(entry)
             raise SubmitRefused(f"cannot start the job's supervisor: {error}") from error
-        if done.returncode != 0:
-            local_jobs.forget(entry.job_id)
-            kind = NotWritten if done.returncode == os.EX_IOERR else SubmitRefused
-            raise kind((done.stderr.strip().splitlines() or ["the job's supervisor did not start"])[-1])
         return entry.job_id
+
+    def start(self, entry: local_jobs.LocalJob, submission: Submission) -> tuple[int, str]:
+        """Start the supervisor of a job; returns the exit code and the last message. Raises SubmitRefused,
+        SubmitUnknown, OSError, TimeoutExpired."""
+        done = subprocess.run(
+            supervisor_command(entry, submission),
+            env=_environment(submission, in_allocation=self._in_allocation),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            check=False,
+        )
+        return done.returncode, "".join(done.stderr.strip().splitlines()[-1:])
+
+    def forget(self, entry: local_jobs.LocalJob) -> None:
+        """Undo the registration of a job that did not start."""
+        local_jobs.forget(entry.job_id)
 
     def test_only(self, submission: Submission) -> str:
         return f"{submission.job_name} would start immediately on {socket.gethostname()}"

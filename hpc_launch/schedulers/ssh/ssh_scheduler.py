@@ -24,12 +24,7 @@ from hpc_launch.job.shell_text import quote, visible
 from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import Elsewhere, LocalJob, LocalState, read_local_state
-from hpc_launch.schedulers.local.local_scheduler import (
-    LocalScheduler,
-    record_of,
-    supervisor_command,
-    write_script,
-)
+from hpc_launch.schedulers.local.local_scheduler import LocalScheduler, record_of, supervisor_command
 from hpc_launch.schedulers.local.supervisor import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
@@ -65,35 +60,26 @@ class SshScheduler(LocalScheduler):
             raise SubmitRefused("the script names no host")
         spares = spares_of(submission.script) if folder.name == FIRST else ()  # later it goes on without one
         _check_hosts((*hosts, *spares), "" if shared else str(folder.parents[1]))
+        return self.register_and_start(submission, hosts)
+
+    def start(self, entry: LocalJob, submission: Submission) -> tuple[int, str]:
+        host, folder = entry.hosts[0], entry.folder
+        lines = [*exports(submission.environment), exec_line(supervisor_command(entry, submission))]
         try:
-            write_script(submission)
-            entry = local_jobs.register(submission.job_name, folder, hosts)
-        except (OSError, UnicodeError) as error:
-            raise NotWritten(f"cannot prepare the job: {error}") from error
-        lines = _start_lines(entry, submission)
-        try:
-            answer = on_host(hosts[0], lines)
-            if answer.code == os.EX_IOERR and hand_over_run(folder, hosts[0]):
+            answer = on_host(host, lines)
+            if answer.code == os.EX_IOERR and hand_over_run(folder, host):
                 back = quote(str(folder.parents[1] / ELSEWHERE))  # the host may have had the run before
-                answer = on_host(hosts[0], [f"rm -f {back}", *lines])
-        except subprocess.TimeoutExpired:
-            raise SubmitUnknown(f"{hosts[0]} did not answer in time") from None
-        except NotWritten:
-            local_jobs.forget(entry.job_id)
-            raise
-        except (OSError, Unreachable) as error:
-            local_jobs.forget(entry.job_id)
-            take_back_run(folder)
-            hint = error.hint if isinstance(error, Unreachable) else None
-            raise SubmitRefused(str(error), hint) from error
+                answer = on_host(host, [f"rm -f {back}", *lines])
+        except Unreachable as error:
+            raise SubmitRefused(str(error), error.hint) from error
         if answer.code == SSH_FAILED:
-            raise SubmitUnknown(f"lost the connection to {hosts[0]}: {answer.error}")
-        if answer.code != 0:
-            local_jobs.forget(entry.job_id)
-            take_back_run(folder)
-            kind = NotWritten if answer.code == os.EX_IOERR else SubmitRefused
-            raise kind(f"{hosts[0]}: {answer.error or 'the supervisor did not start'}")
-        return entry.job_id
+            raise SubmitUnknown(f"lost the connection to {host}: {answer.error}")
+        return answer.code, answer.error and f"{host}: {answer.error}"
+
+    def forget(self, entry: LocalJob) -> None:
+        super().forget(entry)
+        with suppress(OSError):  # the run is here
+            (entry.folder.parents[1] / ELSEWHERE).unlink(missing_ok=True)
 
     def test_only(self, submission: Submission) -> str:
         return f"{submission.job_name} would start immediately on {', '.join(hosts_of(submission.script)[0])}"
@@ -205,22 +191,11 @@ def hand_over_run(attempt: Path, host: str) -> bool:
     return True
 
 
-def take_back_run(attempt: Path) -> None:
-    """The run is here, as its job did not start."""
-    with suppress(OSError):
-        (attempt.parents[1] / ELSEWHERE).unlink(missing_ok=True)
-
-
 def _check_hosts(hosts: tuple[str, ...], run_folder: str) -> None:
     """Raise SubmitRefused if the first host cannot reach a host, or another run uses it (not without `run_folder`)."""
     problems = host_problems(hosts, run_folder)
     if problems:
         raise SubmitRefused("; ".join(one.message for one in problems[:5]), problems[0].hint)
-
-
-def _start_lines(entry: LocalJob, submission: Submission) -> list[str]:
-    """Bash that starts the supervisor."""
-    return [*exports(submission.environment), exec_line(supervisor_command(entry, submission))]
 
 
 def exports(more: Mapping[str, str] | None = None) -> list[str]:
