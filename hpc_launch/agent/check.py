@@ -172,7 +172,7 @@ def software_checks(args: argparse.Namespace) -> Checks:
 def gpu_checks(args: argparse.Namespace) -> Checks:
     """What is checked on a node with GPUs."""
     limit = gpus.SMI_S + 1
-    if args.gpu_vendor in gpus.DRIVERS:
+    if args.gpu_vendor in gpus.VENDORS:
         return {"gpus": Check(partial(gpus.by_files, args.gpus, args.gpu_vendor))}
     if not shutil.which("nvidia-smi"):
         return {"gpus": Check(partial(unknown, "no nvidia-smi"))}

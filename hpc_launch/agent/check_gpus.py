@@ -8,10 +8,11 @@ import os
 import re
 import subprocess
 import time
-from typing import Callable, List, NamedTuple, Tuple
+from typing import Callable, List, Tuple
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
-from hpc_launch.agent.check_host import Result, answer, result, text_of, unknown
+from hpc_launch.agent.check_host import Result, answer, result, unknown
+from hpc_launch.agent.job_processes import text_of
 
 Ask = Callable[[List[str], float], Tuple[int, str]]
 SMI_S = 30.0
@@ -136,44 +137,25 @@ def of_this_job(pid: str) -> bool:
     return bool(job) and "\0%s=%s\0" % (name, job) in "\0%s\0" % text_of("/proc/%s/environ" % pid)
 
 
-class Driver(NamedTuple):
-    """The vendor's number, and rows: files below a GPU's folder, what a number other than 0 means, and its pattern."""
-
-    vendor: str
-    rows: Tuple[Tuple[Tuple[str, ...], str, str], ...]
-
-
-_COUNTERS = "drm/card*/gt/gt*/error_counter/"
-_REASONS = ("thermal", "prochot", "ratl", "vr_thermalert", "vr_tdc")
-"""Reasons of heat and of the power supply. A power limit (pl1, pl2, pl4) is normal under load."""
-_CLOCKS = ("drm/card*/gt/gt*/throttle_reason_", "tile*/gt*/freq*/throttle/reason_")  # i915, xe
-DRIVERS = {
-    "amd": Driver("0x1002", ((("ras/*_err_count",), "uncorrectable errors", r"ue:\s*(\d+)"),)),
-    "intel": Driver(
-        "0x8086",
-        (
-            (tuple(_COUNTERS + name for name in ("fatal_*", "*_fatal", "*_fatal_*")), "fatal errors", r"(\d+)"),
-            (tuple(path + one for path in _CLOCKS for one in _REASONS), SLOWED, r"(\d+)"),
-        ),
-    ),
-}
+VENDORS = {"amd": "0x1002", "intel": "0x8086"}
+"""The number in the files of a GPU's driver."""
+ERRORS, COUNT = "ras/*_err_count", re.compile(r"ue:\s*(\d+)")
+"""The files of AMD's driver below a GPU's folder, and the uncorrectable errors in them."""
 CARDS = "/sys/class/drm/renderD*/device"
 
 
 def by_files(gpus: int, vendor: str, cards: str = CARDS) -> List[Result]:
     """Number and state of the GPUs by the files of their driver; no tool is needed."""
-    driver = DRIVERS[vendor]
-    found = [card for card in sorted(glob.glob(cards)) if text_of(card + "/vendor").strip() == driver.vendor]
+    found = [card for card in sorted(glob.glob(cards)) if text_of(card + "/vendor").strip() == VENDORS[vendor]]
     number = result(len(found) >= gpus, "%d of %d GPUs" % (len(found), gpus))
     number["value"] = bool(found) and promised(len(found))
     state = unknown("the driver has no files about errors")
     for card in found:
-        for names, what, pattern in driver.rows:
-            for path in (path for name in names for path in sorted(glob.glob(os.path.join(card, name)))):
-                count = re.search(pattern, text_of(path))
-                if count and state["ok"] is not False:
-                    words = (os.path.basename(os.path.realpath(card)), what, os.path.basename(path), count.group(1))
-                    state = result(not int(count.group(1)), "%s: %s (%s: %s)" % words)
+        for path in sorted(glob.glob(os.path.join(card, ERRORS))):
+            count = COUNT.search(text_of(path))
+            if count and state["ok"] is not False:
+                words = os.path.basename(os.path.realpath(card)), os.path.basename(path), count.group(1)
+                state = result(not int(count.group(1)), "%s: uncorrectable errors (%s: %s)" % words)
     return [dict(number, check="gpus"), dict(state, check="gpu state")]
 
 

@@ -108,15 +108,6 @@ for adapter in 1 2; do
 done
 mount --bind $D /sys/class"""
 _NO_CLASSES = "umount /sys/class; rm -rf /dev/shm/class"
-_COUNTER, _REASON = "drm/card1/gt/gt0/error_counter", "tile1/gt0/freq0/throttle"
-_INTEL = (
-    _CLASSES.replace("0x1002", "0x8086")
-    .replace(
-        "printf 'ue: 0\\nce: 3\\n' >$device/ras/umc_err_count",
-        f"echo 0 | tee $device/{_COUNTER}/fatal_guc >$device/{_REASON}/reason_thermal",
-    )
-    .replace("$device/ras", f"$device/{_COUNTER} $device/{_REASON}")
-)
 
 JOBS = (
     CheckJob(
@@ -418,26 +409,10 @@ JOBS = (
     ),
     CheckJob(
         "intel",
-        (
-            Fault("a GPU is missing (Intel)", "n2", ("gpus",), "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),
-            Fault(
-                "fatal errors in the driver's files (Intel)",
-                "n1",
-                ("gpu state",),
-                "fatal errors (fatal_guc: 2)",
-                f"echo 2 >/dev/shm/class/drm/renderD129/device/{_COUNTER}/fatal_guc",
-            ),
-            Fault(
-                "the clocks are throttled by heat (Intel)",
-                "n3",
-                ("gpu state",),
-                "the hardware has lowered the clocks (heat or power) (reason_thermal: 1)",
-                f"echo 1 >/dev/shm/class/drm/renderD130/device/{_REASON}/reason_thermal",
-            ),
-        ),
+        (Fault("a GPU is missing (Intel)", "n2", ("gpus",), "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),),
         gpus=4,
         vendor="intel",
-        before=_INTEL,
+        before=_CLASSES.replace("0x1002", "0x8086"),
         undo=_NO_CLASSES,
     ),
     CheckJob(
