@@ -7,7 +7,6 @@ neither passed nor failed. `value` is what the judge compares between nodes. Sta
 import glob
 import json
 import os
-import re
 import socket
 import subprocess
 import time
@@ -15,6 +14,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
 from hpc_launch.agent.folders import LOCAL, file_system
+from hpc_launch.agent.job_processes import text_of
+from hpc_launch.agent.watch_node import memory_mib
 
 CHECK_S = 4.0
 SOFTWARE_S = 15.0
@@ -41,15 +42,6 @@ def unknown(reason: str) -> Result:
     return result(None, reason)
 
 
-def text_of(path: str) -> str:
-    """The start of a file; '' if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(1 << 16).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
 def answer(words: List[str], limit: float) -> Tuple[int, str]:
     """Exit code and output of a tool. Raises OSError and subprocess.TimeoutExpired."""
     done = subprocess.run(  # noqa: PLW1510 - the callers look at the exit code
@@ -60,10 +52,8 @@ def answer(words: List[str], limit: float) -> Tuple[int, str]:
 
 def memory() -> Result:
     """Memory of the node in MiB: compared with that of the others."""
-    total = re.search(r"MemTotal:\s+(\d+) kB", text_of("/proc/meminfo"))
-    if not total:
-        return unknown("no /proc/meminfo")
-    return result(True, "%s kB" % total.group(1), int(total.group(1)) // 1024)
+    total = memory_mib()[1]
+    return result(True, "%d MiB" % total, total) if total else unknown("no /proc/meminfo")
 
 
 def shared_memory() -> Result:

@@ -22,7 +22,7 @@ from hpc_launch.agent import program
 from hpc_launch.agent.check_compare import PORTS
 from hpc_launch.agent.check_host import Result, result, unknown
 from hpc_launch.agent.fan_out import SSH, Connection, FanOut, last_line, shown, where_shared
-from hpc_launch.agent.folders import LOCAL, file_system
+from hpc_launch.agent.folders import LOCAL, code_paths, file_system
 
 NO_PROGRAM = 127
 
@@ -147,6 +147,8 @@ def connect(node: str, port: int, address: str) -> str:
 
 
 SUFFIXES = tuple(".py .pyx .c .cc .cpp .cu .cuh .h .hpp .sh .yaml .yml .toml".split())
+INSTALLED = (".*", "venv", "env", "site-packages", "node_modules")
+"""Names of folders that hold no code of the training."""
 MOST_FILES, MOST_BYTES, LARGE = 4000, 32 << 20, 1 << 20
 """How many files and bytes are read, and how much of a file."""
 CODE_S = 3.0
@@ -158,32 +160,19 @@ def code(folder: str, runs: str) -> Result:
         return result(True, "%s is shared" % folder)
     end, size = time.monotonic() + CODE_S, 0
     digests: Dict[str, str] = {}
-    for path in sources(folder, runs):
+    for name in code_paths(folder, "", INSTALLED, {os.path.realpath(runs)}):
         if len(digests) >= MOST_FILES or size > MOST_BYTES or time.monotonic() > end:
             return unknown("%s has more than %d files, or is slow to read" % (folder, len(digests)))
+        if not name.endswith(SUFFIXES):
+            continue
         try:
-            with open(path, "rb") as file:
+            with open(os.path.join(folder, name), "rb") as file:
                 data = file.read(LARGE)
         except OSError:
             data = b"unreadable"
         size += len(data)
-        digests[os.path.relpath(path, folder)] = hashlib.sha256(data).hexdigest()[:8]
+        digests[name] = hashlib.sha256(data).hexdigest()[:8]
     return result(True, "%d files in %s" % (len(digests), folder), digests)
-
-
-def sources(folder: str, runs: str) -> Iterator[str]:
-    """The source files in a fixed order, without what is hidden, installed, or written by runs."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".")
-            and os.path.join(place, name) != runs
-            and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
-        )
-        for name in sorted(files):
-            if name.endswith(SUFFIXES) and not name.startswith("."):
-                yield os.path.join(place, name)
 
 
 def main(words: List[str]) -> None:

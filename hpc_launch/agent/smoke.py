@@ -13,10 +13,10 @@ import json
 import os
 import socket
 import threading
-import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from hpc_launch.agent import measure
+from hpc_launch.agent.check_host import appears
 from hpc_launch.agent.describe_host import describe, interface_of, interfaces, probe, side_by_side, text
 from hpc_launch.agent.folders import new_file
 
@@ -166,16 +166,9 @@ def answer(server: socket.socket, token: str) -> None:
 
 def awaited(path: str) -> str:
     """The text of a file that another process writes. Raises OSError if it does not appear."""
-    end = time.time() + WAIT_S
-    while True:
-        try:
-            os.listdir(os.path.dirname(path))  # makes a network file system refresh its cache
-            with open(path) as stream:
-                return stream.read()
-        except OSError:
-            if time.time() > end:
-                raise
-            time.sleep(0.2)
+    appears(path, WAIT_S)
+    with open(path) as stream:
+        return stream.read()
 
 
 def write(path: str, content: str) -> None:

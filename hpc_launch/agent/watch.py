@@ -5,8 +5,7 @@
 Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3`
 outside any container. It exits with its parent, the launcher. A job also trains without it.
 
-Beside it lie job_processes.py (the ranks), watch_node.py (memory and network),
-watch_hang.py and watch_hang.py.
+Beside it lie job_processes.py (the ranks), watch_node.py (memory and network), and watch_hang.py.
 
     ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, gone, sample, hang, end; of node 0 also
                                         output (its log has grown) and saved (rank 0 saved for so many seconds)

@@ -91,7 +91,7 @@ class Heartbeat:
             late = time.monotonic() - self.written > FENCE_S
             cut = cut + 1 if late and not self.reachable() else 0
             if cut > 1:
-                self.kill()
+                kill_step(self.top)
             time.sleep(0.5)
 
     def look_whether_lost(self) -> None:
@@ -99,13 +99,9 @@ class Heartbeat:
         try:
             with open(self.lost) as file:
                 if self.host in file.read(1 << 16).split():
-                    self.kill()
+                    kill_step(self.top)
         except OSError:
             pass
-
-    def kill(self) -> None:
-        """End the ranks of this node."""
-        kill_step(self.top)
 
     def reachable(self) -> bool:
         """Whether the first node answers, even with a refusal."""
