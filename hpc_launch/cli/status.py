@@ -135,9 +135,7 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
     polled = _poll(index, states, limit)
-    finished = index.finished(None if states else limit)
-    among = (one for one in finished if not states or one[1].state in states)
-    chosen = islice(merge(polled, among, key=_order, reverse=True), limit)
+    chosen = islice(merge(polled, index.finished(states, limit), key=_order, reverse=True), limit)
     if as_json:
         echo_json([_as_json(status, goodput=goodput) for _, status in chosen])
         return

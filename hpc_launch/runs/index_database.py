@@ -39,11 +39,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 _TABLES = """
 CREATE TABLE places(place TEXT PRIMARY KEY, modified INTEGER, inode INTEGER, looked REAL);
-CREATE TABLE runs(place TEXT, run TEXT, inode INTEGER, name TEXT, site TEXT, created REAL,
+CREATE TABLE runs(place TEXT, run TEXT, inode INTEGER, name TEXT, site TEXT, created REAL, state TEXT,
                   attempts INTEGER, status BLOB, as_of REAL, PRIMARY KEY (place, run));
 CREATE INDEX newest ON runs(created, run);
 CREATE INDEX by_name ON runs(run);
-CREATE INDEX finished ON runs(created, run) WHERE status IS NOT NULL;
+CREATE INDEX finished ON runs(created, run, state) WHERE status IS NOT NULL;
 CREATE INDEX unfinished ON runs(created, run) WHERE status IS NULL;
 CREATE TABLE jobs(job_id TEXT, place TEXT, run TEXT, PRIMARY KEY (job_id, place, run)) WITHOUT ROWID;
 CREATE INDEX jobs_of_run ON jobs(place, run);
@@ -165,7 +165,7 @@ def enter(database: sqlite3.Connection, run: RunFolder, inode: int) -> bool:
         database.execute("UPDATE runs SET inode = ? WHERE place = ? AND run = ?", (inode, *key))
         return True
     values = (*key, inode, info.name, info.site, info.created)
-    database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL)", values)
+    database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL, NULL)", values)
     return True
 
 

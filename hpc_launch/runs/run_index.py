@@ -30,7 +30,7 @@ from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import Startup
 
 _LAYOUT = [(one.name, one.type) for kind in (RunStatus, AttemptStatus, Progress, Startup) for one in fields(kind)]
-VERSION = (zlib.crc32(repr(_LAYOUT).encode()) + 6) & 0x7FFFFFFF
+VERSION = (zlib.crc32(repr(_LAYOUT).encode()) + 7) & 0x7FFFFFFF
 """Of the database. To be increased when the tables change, or when the same files give another final state; it changes
 with the fields of a status."""
 
@@ -106,8 +106,8 @@ class Index:
                 if stored is None or stored == (status.final_stamp, data):
                     continue
                 as_of = None if status.age_s is None else now - status.age_s
-                update = "UPDATE runs SET attempts = ?, status = ?, as_of = ? WHERE place = ? AND run = ?"
-                database.execute(update, (status.final_stamp, data, as_of, *key))
+                update = "UPDATE runs SET state = ?, attempts = ?, status = ?, as_of = ? WHERE place = ? AND run = ?"
+                database.execute(update, (status.state, status.final_stamp, data, as_of, *key))
                 for attempt in status.attempts if over else ():
                     if attempt.job_id is not None:
                         _add_job(database, attempt.job_id, run)
@@ -143,9 +143,11 @@ class Index:
 
         return [_entry(row, finished=bool(row[5])) for row in self._current(work)]
 
-    def finished(self, limit: int | None = None) -> Iterator[tuple[IndexEntry, RunStatus]]:
-        """The finished runs, newest first, by what the index has of them."""
-        query, values = _newest("place, run, name, site, created, status, as_of", _FINISHED, limit)
+    def finished(self, states: Sequence[str] = (), limit: int | None = None) -> Iterator[tuple[IndexEntry, RunStatus]]:
+        """The finished runs in these states (default: all), newest first, by what the index has of them."""
+        # In SQL: reading the status of 100,000 runs takes seconds.
+        among: _Conditions = {f"state IN ({', '.join('?' * len(states))})": tuple(states)} if states else {}
+        query, values = _newest("place, run, name, site, created, status, as_of", _FINISHED | among, limit)
         now = time.time()
         for row in self._run(lambda database: database.execute(query, values).fetchall()):
             age_s = None if row[6] is None else max(0.0, now - row[6])
