@@ -1,17 +1,10 @@
-"""Build, pull and check images: resolve the site, the recipe or URI and the file, and lock the file meanwhile.
-
-Lock an image file across hosts. flock is not used, because not every shared file system supports it.
-
-`.FILE.lock` is created exclusively, names its holder, and is touched every few seconds. Another process takes it over
-if the holder has certainly exited or has not touched the file for a while. To take over, a process first creates
-another file exclusively, so that only one of several waiting processes succeeds.
-"""
+"""Build, pull and check images: resolve the site, the recipe or URI and the file, and lock the file meanwhile."""
 
 from __future__ import annotations
 
+import fcntl
+import math
 import os
-import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,9 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from hpc_launch.base.errors import Refused, UsageError, UserError
-from hpc_launch.base.files import create_once
 from hpc_launch.base.findings import Place
-from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.images.check_image import Requirements, check
 from hpc_launch.images.compatibility import Check
@@ -33,124 +24,66 @@ from hpc_launch.images.pull_image import build, existing_record, file_name, find
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
 from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.runs.node_health_store import owner
-from hpc_launch.runs.records.run_info import ProcessRecord, by_this_process, certainly_gone
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.folders import Containers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import Fabric
 from hpc_launch.sites.read_profile import load_site_profile
 
+Report = Callable[[str], None]
+"""Shows a line of progress."""
+
 LONGEST_WAIT_S = 4 * 3600.0
 """How long a lock is waited for: another user can keep it for ever."""
 
-TOUCH_INTERVAL_S = 10.0
-"""Time between two updates of the lock file by its holder."""
-
-STALE_AFTER_S = 180.0
-"""Time without an update, on the clock of the waiting process, after which a lock is stale. NFS may show modification
-times up to a minute late (nfs(5), acregmax)."""
-
-
-class _Lock(ProcessRecord, frozen=True, kw_only=True):
-    """The content of a lock file: the process that holds it, and a unique token."""
-
-    token: str | None = None
+POLL_S = 1.0
 
 
 @contextmanager
-def lock_image(
-    image: Path,
-    report: Callable[[str], None],
-    *,
-    poll: float = 1.0,
-    stale_after: float = STALE_AFTER_S,
-    longest: float = LONGEST_WAIT_S,
-) -> Iterator[None]:
-    """Hold the lock of an image. Waits for another holder and reports it once a minute. Raises UserError, OSError."""
-    lock, token = image.with_name(f".{image.name}.lock"), secrets.token_hex(8)
-    _acquire(lock, token, image, report, poll=poll, stale_after=stale_after, longest=longest)
-    done = threading.Event()
-    heartbeat = threading.Thread(target=_touch, args=(lock, token, done), daemon=True)
-    heartbeat.start()
+def lock_image(image: Path, report: Report, *, longest: float = LONGEST_WAIT_S) -> Iterator[None]:
+    """Hold the lock of an image. Waits for another holder and reports it once a minute. Raises UserError.
+
+    The kernel frees the lock of a process that dies. A file system without locks has none: images appear by a rename.
+    """
+    lock = image.with_name(f".{image.name}.lock")
+    begun, reported_at = time.monotonic(), -math.inf
+    while (descriptor := _locked(lock)) is None:
+        now = time.monotonic()
+        if now - begun > longest:
+            message = f"{owner(lock)} has kept {lock} for {longest / 60:.0f} minutes"
+            raise UserError(message, f"have {lock} removed, or name another image with -o")
+        if now - reported_at > 60:
+            report(f"waiting: another process is writing {image}")
+            reported_at = now
+        time.sleep(POLL_S)
     try:
         yield
     finally:
-        done.set()
-        heartbeat.join()
-        if _token(lock) == token:
-            lock.unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def _acquire(
-    lock: Path,
-    token: str,
-    image: Path,
-    report: Callable[[str], None],
-    *,
-    poll: float,
-    stale_after: float,
-    longest: float,
-) -> None:
-    own = _Lock(token=token, **by_this_process())
-    last_version: tuple[str | None, int] | None = None
-    changed_at = began = time.monotonic()
-    reported_at: float | None = None
-    while True:
-        try:
-            if create_record(lock, own):
-                return
-        except OSError as error:
-            message = f"cannot write to {lock.parent}: {error.strerror}"
-            raise UserError(message, "name another file with -o") from error
-        record, now = read_record(lock, _Lock), time.monotonic()
-        holder, process = _token(lock), record.process if record is not None else None
-        with suppress(OSError):
-            version = (holder, lock.lstat().st_mtime_ns)
-            changed_at = changed_at if version == last_version else now
-            last_version = version
-        if now - began > longest:
-            message = f"{owner(lock)} has kept {lock} for {longest / 60:.0f} minutes"
-            raise UserError(message, f"have {lock}* removed, or name another image with -o")
-        # A lock that nobody can read is stale after the same time.
-        stale = now - changed_at > stale_after or (process is not None and certainly_gone(process))
-        if stale and _take_over(lock, holder, report):
-            continue
-        if reported_at is None or now - reported_at > 60:
-            report(f"waiting: {process or 'another process'} is writing {image}")
-            reported_at = now
-        time.sleep(poll)
-
-
-def _take_over(lock: Path, holder: str | None, report: Callable[[str], None]) -> bool:
-    """Remove a stale lock, unless another process is at it: False."""
-    takeover = lock.with_name(f"{lock.name}.{holder or 'unreadable'}")
-    if create_once(takeover, ""):
-        report("the lock is stale; taking it over")
-        if _token(lock) == holder:
-            lock.unlink(missing_ok=True)
-        takeover.unlink(missing_ok=True)
-        return True
-    # The process that created the takeover file may have exited before using it.
+def _locked(lock: Path) -> int | None:
+    """The descriptor of the locked file; None while another process has it. Raises UserError."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if isinstance(error, PermissionError) and os.path.lexists(lock):
+            return None  # another user's
+        message = f"cannot write to {lock.parent}: {error.strerror}"
+        raise UserError(message, "name another file with -o") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        return descriptor  # no locks here
     with suppress(OSError):
-        if time.time() - takeover.stat().st_mtime > STALE_AFTER_S:
-            takeover.unlink(missing_ok=True)
-    return False
-
-
-def _touch(lock: Path, token: str, done: threading.Event) -> None:
-    while not done.wait(TOUCH_INTERVAL_S):
-        with suppress(OSError):
-            if _token(lock) == token:
-                os.utime(lock)
-
-
-def _token(lock: Path) -> str | None:
-    record = read_record(lock, _Lock)
-    return record.token if record is not None and record.token and record.token.isalnum() else None
-
-
-Report = Callable[[str], None]
-"""Shows a line of progress."""
+        if os.path.samestat(os.fstat(descriptor), os.lstat(lock)):
+            return descriptor
+    os.close(descriptor)  # its holder removed it meanwhile
+    return None
 
 
 class BuiltImage(Struct, frozen=True):
