@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -72,28 +72,18 @@ def following_attempt(
     verdict: VerdictRecord,
     now: float,
     *,
-    after: str | None,
-    changed: PreparedAttempt | None,
+    after: str | None = None,
 ) -> PreparedAttempt:
     """The attempt that a verdict asks for. Without changes it has the same script as the last attempt.
 
-    Args:
-        run: The run.
-        verdict: The verdict.
-        now: Seconds since the epoch. Slurm waits for what is left of the verdict's pause (`--begin`).
-        after: The job that must end before the new one starts.
-        changed: The changed attempt, where it was prepared for the verdict just now.
+    Slurm waits for what is left `now` of the verdict's pause (`--begin`), and for the end of the job `after`.
 
     Raises UsageError where the folder does not hold a run, Refused as a first submission does.
     """
-    if not verdict.sets and (verdict.exclude or verdict.readmit) and _names_hosts(run):
-        _, prepared = next_attempt(run, exclude=verdict.exclude, readmit=verdict.readmit)
-    elif not verdict.sets:
-        prepared = _repeated(run, verdict.exclude, verdict.readmit)
-    elif changed is not None:
-        prepared = changed
+    if verdict.sets or ((verdict.exclude or verdict.readmit) and _names_hosts(run)):
+        _, prepared = next_attempt(run, sets=verdict.sets, exclude=verdict.exclude, readmit=verdict.readmit)
     else:
-        _, prepared = next_attempt(run, sets=verdict.sets, exclude=verdict.exclude)
+        prepared = _repeated(run, verdict.exclude, verdict.readmit)
     options = [f"--dependency=afterany:{after}"] if after is not None else []
     if verdict.not_before > now:
         options.append(f"--begin=now+{math.ceil(verdict.not_before - now)}")
@@ -150,16 +140,6 @@ Gather = Callable[[AttemptFolder, Rulebook, "JobRecord | None"], Evidence]
 """Collects the evidence in an attempt's folder: runs/collect_evidence.py."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """A verdict, not yet on record, and the changed attempt that it asks for."""
-
-    verdict: VerdictRecord
-    changed: PreparedAttempt | None = None
-    problem: str | None = None
-    """Why the team does not get the report on the bad nodes."""
-
-
 def diagnose_now(context: RetryContext, gather: Gather, rules: Rulebook, *, inside: bool) -> Diagnosis | None:
     """The diagnosis of the attempt; None while it is not over, or where only the scheduler will know the cause."""
     facts = driver_facts(context, inside=inside)
@@ -181,12 +161,12 @@ def diagnose_never_starts(context: RetryContext, facts: DriverFacts, rules: Rule
     return diagnose_records(Evidence(driver=facts, of_a_run=True), rules)
 
 
-def make_decision(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: bool = False) -> Decision:
-    """The verdict on the attempt. A changed attempt is planned here, once: a refused plan stops the run."""
+def make_verdict(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: bool = False) -> VerdictRecord:
+    """The verdict on the attempt, not yet on record. A changed attempt is planned: a refused plan stops the run."""
     never_ran = withdrawn or context.view.files.void is not None
     step, progress = (None, AttemptProgress(False)) if never_ran else progress_of(context)
     policy = Policy(context.plan.retry, _change_facts(context, diagnosis), avoided=context.excluded)
-    verdict, changed = decide(diagnosis, _history(context), progress, policy), None
+    verdict = decide(diagnosis, _history(context), progress, policy)
     cancel = context.view.files.cancel
     if cancel is not None and verdict.action not in ("STOP", "NONE"):
         verdict = Verdict("STOP", f"cancelled by {cancel.by or 'a user'}")
@@ -195,14 +175,13 @@ def make_decision(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: boo
         verdict = Verdict("STOP", f"{trained}; then it ended with {diagnosis.failure_class}. To repeat it, resubmit it")
     if verdict.sets:
         try:
-            _, changed = next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude)
+            next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude)
         except UserError as error:
             reason = f"{verdict.reason}; the changed job is refused: {' '.join(str(error).split())}"
             verdict = Verdict("STOP", reason)
-    record = verdict_record(
+    return verdict_record(
         diagnosis, verdict, context.view.now, further=progress.further, step=step, withdrawn=withdrawn
     )
-    return Decision(record, changed)
 
 
 def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import replace
 
 from msgspec import structs
 
@@ -25,12 +24,11 @@ from hpc_launch.retry.context import (
     vanished,
 )
 from hpc_launch.retry.decision import (
-    Decision,
     Gather,
     diagnose_never_starts,
     diagnose_now,
     following_attempt,
-    make_decision,
+    make_verdict,
     report_bad_nodes,
 )
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome
@@ -47,7 +45,7 @@ from hpc_launch.runs.collect_evidence import rulebook
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import Journal, why_not_own
 from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitted
-from hpc_launch.runs.records.verdict_record import keep_verdict
+from hpc_launch.runs.records.verdict_record import VerdictRecord, keep_verdict
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker, script_ended
 from hpc_launch.runs.submitting.cancel_run import carry_out
@@ -106,19 +104,16 @@ def recover(
     stored = context.view.files.verdict
     if not inside and (stored is None or stored.again) and may_decide(context):
         return DriverOutcome("waiting", f"job {context.view.job_id} decides whether it continues by itself")
-    decision = Decision(stored) if stored is not None else _decide(context, gather, rules, inside=inside)
-    if decision is None:
+    verdict, problem = (stored, None) if stored is not None else _decide(context, gather, rules, inside=inside)
+    if verdict is None:
         return _undecided(context)
-    again, reason = decision.verdict.again, decision.verdict.reason
-    if again:
+    if verdict.again:
         new = stored is None
-        outcome = _follow(context, decision, index, new=new, inside=inside, here=here, successor=successor)
+        outcome = _follow(context, verdict, index, new=new, inside=inside, here=here, successor=successor)
     else:
         withdraw_successor(context)
-        outcome = DriverOutcome("ended", reason)
-    return (
-        outcome if decision.problem is None else structs.replace(outcome, words=f"{outcome.words}; {decision.problem}")
-    )
+        outcome = DriverOutcome("ended", verdict.reason)
+    return outcome if problem is None else structs.replace(outcome, words=f"{outcome.words}; {problem}")
 
 
 def _cancel(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> DriverOutcome | None:
@@ -153,31 +148,36 @@ def _undecided(context: RetryContext) -> DriverOutcome:
     return DriverOutcome("waiting", f"the scheduler does not know job {job_id}; it counts as lost in {left:.0f} s")
 
 
-def _decide(context: RetryContext, gather: Gather, rules: Rulebook | None, *, inside: bool) -> Decision | None:
-    """The verdict on an attempt that is over, put on record; None where it is too early for one."""
+def _decide(
+    context: RetryContext, gather: Gather, rules: Rulebook | None, *, inside: bool
+) -> tuple[VerdictRecord | None, str | None]:
+    """The verdict on an attempt that is over, put on record; None where it is too early for one.
+
+    With why the team does not get the report on bad nodes.
+    """
     if never_submitted(context.view.files.void) and not context.follows_verdict:
-        return None  # a person's submission, which that person repeats
+        return None, None  # a person's submission, which that person repeats
     diagnosis = diagnose_now(context, gather, rules or rulebook(), inside=inside)
     if diagnosis is None:
-        return None
+        return None, None
     with suppress(OSError):
         context.attempt.environment.unlink()  # a script that was killed could not
     checkpoint("diagnosed")
-    decision = make_decision(context, diagnosis)
-    if not decision.verdict.again and not _may_stop(context, diagnosis, inside=inside):
+    verdict, problem = make_verdict(context, diagnosis), None
+    if not verdict.again and not _may_stop(context, diagnosis, inside=inside):
         if inside:
-            note_stop(context, decision.verdict)
-        return None
+            note_stop(context, verdict)
+        return None, None
     try:
-        stored, ours = keep_verdict(context.attempt, decision.verdict)
+        stored, ours = keep_verdict(context.attempt, verdict)
     except OSError:
-        return None if decision.verdict.again else decision  # the disk is full: stop all the same, unrecorded
+        return (None if verdict.again else verdict), None  # the disk is full: stop all the same, unrecorded
     if ours:
         fields = {"attempt": context.attempt.number, "failure_class": stored.failure_class, "reason": stored.reason}
         Journal(context.run).note("verdict", verdict=stored.action, **fields)
-        decision = replace(decision, problem=report_bad_nodes(context, diagnosis))
+        problem = report_bad_nodes(context, diagnosis)
     checkpoint("verdict")
-    return decision if ours else Decision(stored)
+    return stored, problem
 
 
 def _may_stop(context: RetryContext, diagnosis: Diagnosis, *, inside: bool) -> bool:
@@ -192,7 +192,7 @@ def _may_stop(context: RetryContext, diagnosis: Diagnosis, *, inside: bool) -> b
 
 def _follow(
     context: RetryContext,
-    decision: Decision,
+    verdict: VerdictRecord,
     index: Index | None,
     *,
     new: bool,
@@ -201,7 +201,7 @@ def _follow(
     successor: bool,
 ) -> DriverOutcome:
     """Begin the attempt that the verdict asks for, unless another driver did, or it is too early."""
-    run, view, scheduler, verdict = context.run, context.view, context.scheduler, decision.verdict
+    run, view, scheduler = context.run, context.view, context.scheduler
     number = context.attempt.number
     if os.path.isdir(run.attempt(number + 1).path):
         return DriverOutcome("waiting", "the next attempt is being submitted")
@@ -213,18 +213,18 @@ def _follow(
         return DriverOutcome("waiting", f"job {view.live.job_id} is being cancelled")
     continued = None
     if here:
-        continued = continue_here(context, verdict, decision.changed)
+        continued = continue_here(context, verdict)
     if successor:
-        continued = take_over(context, verdict, decision.changed)
+        continued = take_over(context, verdict)
     elif continued is None:
-        continued = leave_to_successor(context, verdict, decision.changed, new=new)
+        continued = leave_to_successor(context, verdict, new=new)
     if continued is not None:
         return continued
     # The old job must end before the new one starts. A dependency makes Slurm wait for that, without polling.
     ending = context.slurm and view.final_record is None and script_ended(view)
     after = view.job_id if ending or inside else None
     try:
-        prepared = following_attempt(run, verdict, view.now, after=after, changed=decision.changed)
+        prepared = following_attempt(run, verdict, view.now, after=after)
         occupied = scheduler.must_wait(prepared.script, run.path)
         if occupied is not None:
             return DriverOutcome("waiting", f"the next attempt waits for its hosts: {occupied}")
@@ -246,7 +246,7 @@ def _withdraw(context: RetryContext, rules: Rulebook | None) -> DriverOutcome:
     if diagnosis is None:
         return NOTHING
     try:
-        stored, ours = keep_verdict(context.attempt, make_decision(context, diagnosis, withdrawn=True).verdict)
+        stored, ours = keep_verdict(context.attempt, make_verdict(context, diagnosis, withdrawn=True))
     except OSError:
         return NOTHING
     if ours:

@@ -16,7 +16,7 @@ from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.base.files import read_text
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.retry.context import RetryContext, ended_from_outside
-from hpc_launch.retry.decision import following_attempt, next_attempt
+from hpc_launch.retry.decision import following_attempt
 from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader, successor_of
@@ -60,15 +60,13 @@ def may_decide(context: RetryContext) -> bool:
         return True
 
 
-def continue_here(
-    context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None
-) -> DriverOutcome | None:
+def continue_here(context: RetryContext, verdict: VerdictRecord) -> DriverOutcome | None:
     """Prepare the attempt that a verdict asks for in this job; None where it needs a new one."""
-    pause = pause_left(context, verdict)
+    pause = _pause_left(context, verdict)
     if not _fits(context, verdict, pause):
         return None
-    prepared = _following(context, verdict, changed, asked=context.attempt)
-    nodes = choose_nodes(context, verdict, prepared) if prepared is not None else None
+    prepared = _following(context, verdict, asked=context.attempt)
+    nodes = _nodes_of_job(context, verdict, prepared) if prepared is not None else None
     if prepared is None or nodes is None:
         return None
     files = context.view.files
@@ -78,13 +76,13 @@ def continue_here(
     return _continue(context, verdict, prepared, own, nodes, pause)[1]
 
 
-def take_over(context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None) -> DriverOutcome | None:
+def take_over(context: RetryContext, verdict: VerdictRecord) -> DriverOutcome | None:
     """Prepare the attempt that a verdict asks for in this job, the successor; None where it needs another one."""
-    job_id, pause, found = os.environ.get("SLURM_JOB_ID", ""), pause_left(context, verdict), _recorded(context)
+    job_id, pause, found = os.environ.get("SLURM_JOB_ID", ""), _pause_left(context, verdict), _recorded(context)
     # An attempt of a job that Slurm requeued before would count as one of its earlier start.
     if found is None or pause > LONGEST_PAUSE_S or os.environ.get("SLURM_RESTART_COUNT", "0") != "0":
         return None
-    prepared = _following(context, verdict, changed, asked=found[0])
+    prepared = _following(context, verdict, asked=found[0])
     nodes = _nodes_of_successor(context, prepared) if prepared is not None else None
     if prepared is None or nodes is None:
         return None
@@ -96,23 +94,16 @@ def take_over(context: RetryContext, verdict: VerdictRecord, changed: PreparedAt
     return outcome
 
 
-def leave_to_successor(
-    context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None, *, new: bool
-) -> DriverOutcome | None:
+def leave_to_successor(context: RetryContext, verdict: VerdictRecord, *, new: bool) -> DriverOutcome | None:
     """Leave the attempt that a verdict asks for to the successor; None where it cannot run there.
 
     `new`: the verdict was made just now, so that the nodes it names are to be excluded.
     """
     job, found = context.status.successor, _recorded(context)
-    if job is None or found is None or failed_to_start(job.reason) or pause_left(context, verdict) > LONGEST_PAUSE_S:
+    if job is None or found is None or failed_to_start(job.reason) or _pause_left(context, verdict) > LONGEST_PAUSE_S:
         return None
-    if verdict.sets:
-        try:
-            prepared = changed or next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude)[1]
-        except UserError:
-            return None
-        if not same_request(found[0], prepared):
-            return None
+    if verdict.sets and _following(context, verdict, asked=found[0]) is None:
+        return None
     if new and (verdict.exclude or verdict.readmit) and job.state == "PENDING":
         wanted = dict.fromkeys([*context.plan.exclude, *context.excluded, *verdict.exclude])
         with suppress(SchedulerError):  # it looks at its nodes when it starts
@@ -126,7 +117,7 @@ def withdraw_successor(context: RetryContext) -> None:
         cancel_successor(context.run, context.scheduler)
 
 
-def choose_nodes(context: RetryContext, verdict: VerdictRecord, prepared: PreparedAttempt) -> tuple[str, ...] | None:
+def _nodes_of_job(context: RetryContext, verdict: VerdictRecord, prepared: PreparedAttempt) -> tuple[str, ...] | None:
     """The nodes for the attempt, in the job's order: those of the last one, and spares for those that failed.
 
     An elastic run goes on with fewer nodes. None where too few are left, or not the first one, which runs the script.
@@ -180,15 +171,14 @@ def _recorded(context: RetryContext) -> tuple[AttemptFolder, SuccessorRecord] | 
     return (found[0].attempt, found[1]) if found is not None else None
 
 
-def _following(
-    context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None, *, asked: AttemptFolder
-) -> PreparedAttempt | None:
+def _following(context: RetryContext, verdict: VerdictRecord, *, asked: AttemptFolder) -> PreparedAttempt | None:
     """The attempt that a verdict asks for; None where it asks Slurm for something else than the attempt `asked`."""
     try:
-        prepared = following_attempt(context.run, verdict, verdict.not_before, after=None, changed=changed)
-    except UserError:
+        prepared = following_attempt(context.run, verdict, verdict.not_before)
+        script = asked.script.read_text("utf-8", errors="surrogateescape")
+    except (UserError, OSError):
         return None  # a new submission is refused for the same reason, and says so
-    return prepared if same_request(asked, prepared) else None
+    return prepared if directives(script) == directives(prepared.script) else None
 
 
 def _continue(  # noqa: PLR0917 - what was found out
@@ -229,7 +219,7 @@ def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
     return left > MARGIN_S + pause + (plan.signal_before_s or 0)
 
 
-def pause_left(context: RetryContext, verdict: VerdictRecord) -> float:
+def _pause_left(context: RetryContext, verdict: VerdictRecord) -> float:
     """What is left of the verdict's pause. The shortest is meant for the queue: nobody else waits for these nodes."""
     if verdict.not_before - verdict.time <= context.plan.retry.backoff.first:
         return 0.0
@@ -241,12 +231,3 @@ def _end_time() -> float:
         return float(os.environ.get(END_TIME, ""))
     except ValueError:
         return 0.0
-
-
-def same_request(attempt: AttemptFolder, prepared: PreparedAttempt) -> bool:
-    """Whether another attempt asks Slurm for what this one did."""
-    try:
-        script = attempt.script.read_text("utf-8", errors="surrogateescape")
-    except OSError:
-        return False
-    return directives(script) == directives(prepared.script)
