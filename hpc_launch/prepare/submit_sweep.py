@@ -12,7 +12,6 @@ from msgspec import Struct, structs
 
 from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.base.files import read_text, write_atomic
-from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt, option_of, prepare, resolved_yaml, with_sentinel
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, recorded_points
@@ -77,7 +76,7 @@ def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> Sw
 def send_points(
     sending: Sending,
     room: SweepRoom,
-    attempts: Mapping[int, tuple[PointAttempt, LaunchPlan]],
+    attempts: Mapping[int, PointAttempt],
     *,
     must: bool = False,
 ) -> tuple[list[str], str | None]:
@@ -87,7 +86,7 @@ def send_points(
     """
     sweep, job_ids = sending.sweep, list[str]()
     if not room.array_size:
-        for number, (attempt, _) in attempts.items():
+        for number, attempt in attempts.items():
             with refusing(sweep.run.path):
                 run = create_point(sweep, number)
             try:
@@ -95,17 +94,18 @@ def send_points(
             except UsageError:
                 break  # another process was first
         return job_ids, None
-    alike: dict[tuple[tuple[str, ...], str], dict[int, PointAttempt]] = {}
     scripts: dict[int, str] = {}
-    for number, (attempt, plan) in attempts.items():
-        script = scripts.setdefault(id(plan), "") or render_array(plan)
-        scripts[id(plan)] = script
-        alike.setdefault((attempt.prepared.options, script), {})[number] = attempt
+    alike: dict[tuple[tuple[str, ...], str], list[int]] = {}
+    for number, attempt in attempts.items():
+        plan = attempt.plan
+        if id(plan) not in scripts:
+            scripts[id(plan)] = render_array(plan)
+        alike.setdefault((attempt.prepared.options, scripts[id(plan)]), []).append(number)
     try:
-        for (own, script), some in alike.items():
-            for chunk in chunks(script, list(some), room.array_size):
-                of_chunk = {number: some[number] for number in chunk.tasks.values()}
-                job_id = submit_array(sending, chunk, of_chunk, (*own, *_after_others(sweep)), room.at_once)
+        for (own, script), numbers in alike.items():
+            for tasks in chunks(numbers, room.array_size):
+                options = (*own, *_after_others(sweep))
+                job_id = submit_array(sending, script, tasks, attempts, options=options, at_once=room.at_once)
                 job_ids += [job_id] if job_id is not None else []
                 with suppress(OSError):
                     os.unlink(sweep.refused)
@@ -269,10 +269,8 @@ def _active_points(sweep: SweepFolder, scheduler: Scheduler) -> int:
     return sum(one not in records or records[one].state not in ENDED_STATES for one in ids)
 
 
-def _attempts(
-    sweep: SweepFolder, ready: PreparedSweep, numbers: Iterable[int]
-) -> dict[int, tuple[PointAttempt, LaunchPlan]]:
-    """The next attempts of points without a job, each with the plan behind it."""
+def _attempts(sweep: SweepFolder, ready: PreparedSweep, numbers: Iterable[int]) -> dict[int, PointAttempt]:
+    """The next attempts of points without a job."""
     record = sweep.record
     common = prepare(ready.first, record.sets, exclude=(), job_file=record.job_file)
     recorded = {"job_folder": common.plan.job_folder, "job_file": common.plan.job_file}
@@ -290,5 +288,5 @@ def _attempts(
             prepared = prepared if sweep.run.pipeline is None else with_sentinel(prepared, point.job.plan)
             known[id(point.job)] = prepared
         last = next((one.number for one in reversed(sweep.point(number).attempts())), 0)
-        attempts[number] = (PointAttempt(last + 1, prepared, point.values), point.job.plan)
+        attempts[number] = PointAttempt(last + 1, prepared, point.job.plan, point.values)
     return attempts

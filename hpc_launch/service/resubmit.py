@@ -9,7 +9,6 @@ from contextlib import suppress
 
 from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.job.hostlist import expand
-from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.submit_sweep import SweepProgress, room_for, send_points, submit_points
 from hpc_launch.retry.decision import edited_since, next_attempt
@@ -85,7 +84,7 @@ def resubmit_points(
         settle_arrays(sweep, scheduler)
         tracker = RunTracker(runs, lambda _: scheduler)
         tracker.poll(fresh=True)
-        attempts: dict[int, tuple[PointAttempt, LaunchPlan]] = {}
+        attempts: dict[int, PointAttempt] = {}
         faults: list[str] = []
         job: PreparedJob | None = None
         for run in runs:
@@ -95,7 +94,7 @@ def resubmit_points(
                     raise UsageError(f"not over: {alive}")
                 job, prepared = next_attempt(run, sets=sets, exclude=exclude)
                 last = tracker.views(run)[-1].files.attempt.number
-                attempts[point_number(run)] = (PointAttempt(last + 1, prepared), job.plan)
+                attempts[point_number(run)] = PointAttempt(last + 1, prepared, job.plan)
             except UserError as error:
                 faults.append(f"{run.name}: {error}")
         if job is None:

@@ -16,7 +16,7 @@ from hpc_launch.retry import drive_groups
 from hpc_launch.retry.drive_groups import submit_next_points
 from hpc_launch.runs.groups.array_tasks import begun, write_points
 from hpc_launch.runs.groups.group_folder import SweepFolder
-from hpc_launch.runs.groups.job_arrays import chunks, settle_arrays
+from hpc_launch.runs.groups.job_arrays import array_spec, chunks, settle_arrays
 from hpc_launch.runs.groups.sweep_status import sweep_status
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
@@ -37,13 +37,13 @@ def _environment() -> object:
 
 
 def test_arrays_are_as_few_as_the_limit_allows() -> None:
-    made = chunks("script", range(1000), 250)
-    assert [len(one.tasks) for one in made] == [250] * 4
-    assert [one.spec(None) for one in made] == ["0-249"] * 4
-    assert made[0].tasks[7] == 7
-    assert made[1].tasks[7] == 257
-    (few,) = chunks("script", [0, 2, 3], 1001)
-    assert few.spec(2) == "0,2-3%2"
+    made = chunks(range(1000), 250)
+    assert [len(one) for one in made] == [250] * 4
+    assert [array_spec(one, None) for one in made] == ["0-249"] * 4
+    assert made[0][7] == 7
+    assert made[1][7] == 257
+    (few,) = chunks([0, 2, 3], 1001)
+    assert array_spec(few, 2) == "0,2-3%2"
 
 
 @pytest.mark.usefixtures("_environment")

@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 
 from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.base.json_records import read_record, record_text
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.submission import Intent, read_claim
@@ -33,6 +34,7 @@ class PointAttempt(Struct, frozen=True):
 
     number: int
     prepared: PreparedAttempt
+    plan: LaunchPlan
     values: Mapping[str, str] = {}
     """The text for each mark in the script and the records. Neither has spaces."""
 

@@ -11,12 +11,10 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-
-from msgspec import Struct
 
 from hpc_launch.base.errors import SchedulerError, SubmitRefused, Unreachable, UsageError
 from hpc_launch.base.files import write_atomic
@@ -90,35 +88,22 @@ def is_settled(sweep: SweepFolder) -> bool:
     return all(one.job_id is not None or (one.void and not never_submitted(one.void)) for one in files)
 
 
-class ArrayChunk(Struct, frozen=True):
-    """One job array: tasks by number, each with its point."""
-
-    script: str
-    tasks: Mapping[int, int]
-
-    def spec(self, at_once: int | None) -> str:
-        """The value of `sbatch --array`: `0-3,7%2`."""
-        ranges = []
-        numbers = sorted(self.tasks)
-        for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-            block = [number for _, number in group]
-            ranges.append(str(block[0]) if len(block) == 1 else f"{block[0]}-{block[-1]}")
-        return ",".join(ranges) + (f"%{at_once}" if at_once is not None and at_once < len(numbers) else "")
+def array_spec(tasks: Iterable[int], at_once: int | None) -> str:
+    """The value of `sbatch --array`: `0-3,7%2`."""
+    ranges, numbers = [], sorted(tasks)
+    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        block = [number for _, number in group]
+        ranges.append(str(block[0]) if len(block) == 1 else f"{block[0]}-{block[-1]}")
+    return ",".join(ranges) + (f"%{at_once}" if at_once is not None and at_once < len(numbers) else "")
 
 
-def chunks(script: str, points: Sequence[int], max_array_size: int) -> list[ArrayChunk]:
-    """As few arrays as possible with this script: of at most `max_array_size` tasks.
+def chunks(points: Sequence[int], max_array_size: int) -> list[dict[int, int]]:
+    """The points of as few arrays as possible, by task: each of at most `max_array_size` tasks.
 
     A task has the number of its point where Slurm allows that number: task numbers end below MaxArraySize.
     """
     parts = [points[begin : begin + max_array_size] for begin in range(0, len(points), max_array_size)]
-    return [ArrayChunk(script, _numbered(part, max_array_size)) for part in parts]
-
-
-def _numbered(points: Sequence[int], max_array_size: int) -> dict[int, int]:
-    if max(points) < max_array_size:
-        return {point: point for point in points}
-    return dict(enumerate(points))
+    return [dict(zip(part, part, strict=True) if max(part) < max_array_size else enumerate(part)) for part in parts]
 
 
 STEPS = ("array claimed", "array submitted", "array job")
@@ -141,12 +126,14 @@ class Sending:
 
 def submit_array(
     sending: Sending,
-    chunk: ArrayChunk,
+    script: str,
+    tasks: Mapping[int, int],
     points: Mapping[int, PointAttempt],
+    *,
     options: tuple[str, ...],
     at_once: int | None,
 ) -> str | None:
-    """Submit one array of these attempts; None where another process has taken its points.
+    """Submit one array of the attempts of these points, by task; None where another process has taken them.
 
     Raises:
         Refused: Its files cannot be written; nothing was submitted.
@@ -156,13 +143,13 @@ def submit_array(
     """
     sweep, scheduler = sending.sweep, sending.scheduler
     journal = Journal(sweep.run)
-    first = next(iter(points.values())).prepared
+    first = points[next(iter(tasks.values()))].prepared
     with refusing(sweep.run.path):
         write_programs(sweep.run)
-        array, name = _claim(sweep, chunk, points, options)
+        array, name = _claim(sweep, script, tasks, points, options)
         checkpoint("array claimed")
-        tasks = _own_tasks(sweep, array)
-        if not tasks:
+        own = _own_tasks(sweep, array)
+        if not own:
             abandon(array, "its points are in another array")
             return None
         journal.write("intent", attempt=array.number, job_name=name)
@@ -170,12 +157,12 @@ def submit_array(
     check_ours(task)
     refuse_cancelled(sweep)
     submission = Submission(
-        script=chunk.script,
+        script=script,
         folder=array.path,
         job_name=name,
         options=options,
         environment=first.secrets,
-        array=ArrayChunk(chunk.script, tasks).spec(at_once),
+        array=array_spec(own, at_once),
     )
     cluster = scheduler.cluster()  # the controller may not answer after sbatch, and a job that it forgot needs the name
     submitted = time.time()
@@ -231,7 +218,11 @@ def _has_outcome(array: AttemptFolder) -> bool:
 
 
 def _claim(
-    sweep: SweepFolder, chunk: ArrayChunk, points: Mapping[int, PointAttempt], options: tuple[str, ...]
+    sweep: SweepFolder,
+    script: str,
+    tasks: Mapping[int, int],
+    points: Mapping[int, PointAttempt],
+    options: tuple[str, ...],
 ) -> tuple[AttemptFolder, str]:
     """Create the folder of the next array with all that its tasks need, and the name of its job.
 
@@ -241,12 +232,12 @@ def _claim(
     arrays = sweep.arrays()
     array = sweep.array(arrays[-1].number + 1 if arrays else 1)
     token = new_token()
-    name = f"{next(iter(points.values())).prepared.name}.{token}.{array.number}"
+    name = f"{points[next(iter(tasks.values()))].prepared.name}.{token}.{array.number}"
     intent = Intent(token=token, job_name=name, time=time.time(), options=options, **by_this_process())
     draft = AttemptFolder(sweep.run.arrays / f".{token}")
     draft.path.mkdir(mode=FOLDER_MODE)
-    write_templates(draft, chunk.tasks, points, intent)
-    write_atomic(draft.script, chunk.script, mode=0o755, sync=False)
+    write_templates(draft, tasks, points, intent)
+    write_atomic(draft.script, script, mode=0o755, sync=False)
     write_record(draft.intent, intent)
     try:
         os.rename(draft.path, array.path)  # fails where there is a folder that is not empty (rename(2))
