@@ -302,6 +302,12 @@ queues:
 H100 = MINI.replace("gpus: 4", "gpus: 4, gpu_type: h100, gpu_memory: 80G")
 TINY = "name: tiny\nscript: train.py\n"
 APART = MINI.replace("slurm", "{type: ssh, shared_folders: false, hosts: {n1: 4, n2: 4}}")
+LINKED = """
+rules:
+  - given: {env: {FI_CXI_RDZV_PROTO: alt_read}}
+    needs: {sbatch: {network: disable_rdzv_get}}
+    why: the driver must not do it too
+""".lstrip()
 EXCLUDING = "rules: [{excludes: {env: {NCCL_NET_PLUGIN: '*'}}, why: the module sets it}]\n"
 STAGE_2 = '{"zero_optimization": {"stage": 2}, "train_batch_size": 64}'
 
@@ -369,6 +375,10 @@ BAD = {
     "HL405": Bad(TINY + "memory: 512G\n"),
     "HL406": Bad(TINY + "processes_per_node: 3\n"),
     "HL407": Bad(TINY + "nodes: 16\ntime: 1h\n"),
+    "HL409": Bad(
+        TINY + "nodes: 64\ntime: 10m\n",
+        site=re.sub(r", limits: \[.*?\]", "", MINI) + "status: documented\n",
+    ),
     "HL408": Bad(TINY + "nodes: 4000\n", site="local"),
     "HL410": Bad(TINY + 'sbatch: {"--mail-type": END}\n'),
     "HL411": Bad(TINY + "sbatch: {time: 1h}\n"),
@@ -427,6 +437,7 @@ BAD = {
     "HL534": Bad(TINY, site=MINI.replace("scheduler: slurm", "scheduler: {type: slurm, sentinel: service}")),
     "HL540": Bad(TINY + "sbatch: {gres: 'gpu:4'}\n", site=MINI + "sbatch: {forbid: {gres: nodes are whole}}\n"),
     "HL541": Bad(TINY, site=MINI + "sbatch: {require: {time: without it a job gets ten minutes}}\n"),
+    "HL542": Bad(TINY + "env: {FI_CXI_RDZV_PROTO: alt_read}\n", site=MINI + LINKED),
     "HL543": Bad(TINY + "env: {NCCL_NET_PLUGIN: ofi}\n", site=MINI + EXCLUDING),
     "HL544": Bad(TINY + "nodes: 4\ntime: 1h\n", site=MINI.replace("partition: gpu", "node_minutes: 90")),
     "HL545": Bad(TINY + "gpus_per_node: 2\n", site=MINI.replace("gpus: 4", "gpus: 4, gpus_allowed: [1, 4]")),

@@ -155,6 +155,7 @@ def test_a_raw_line_is_found_in_every_spelling_of_yaml(keys: str, plan: Plan) ->
 CODE = {
     "a file to source": "prelude: [{source: /project/team/init.sh}]",
     "LD_PRELOAD": "env: [{set: {LD_PRELOAD: /project/team/x.so}}]",
+    "a variable of a rule": "rules: [{needs: {env: {LD_PRELOAD: x.so}}, add: true}]",
     "a step of an option": "options: {x: {prelude: [{raw: id}]}}",
     "a program": "defaults: {command: [/project/team/x]}",
     "a receiver of messages": "defaults: {notify: {command: [/project/team/x]}}",
@@ -398,6 +399,7 @@ def test_a_secret_of_the_job_is_not_written_into_the_script(
         "env: [{unset: ['X;touch /tmp/P']}]",
         "env: [{set: {restart: 'a[$(touch /tmp/P)]'}}]",
         "prelude: [{set: {job_nodes: 'a[$(touch /tmp/P)]'}}]",
+        "rules: [{needs: {env: {restart: 'a[$(touch /tmp/P)]'}}, add: true}]",
         "stacks: {x: {env: {attempt_dir: /tmp}}}\ndefaults: {environment: {stack: x}}",
     ],
 )

@@ -101,6 +101,7 @@ class FindingCode(str, Enum):
     UNEVEN_PROCESSES = "HL406", "Processes and GPUs do not divide", "warning"
     NODES_OUT_OF_LIMITS = "HL407", "Number of nodes not allowed"
     TOO_MANY_LOCAL_PROCESSES = "HL408", "Too many local processes"
+    LIMIT_UNKNOWN = "HL409", "Limit not known", "warning"
     INVALID_SBATCH_OPTION = "HL410", "Invalid sbatch option"
     RESERVED_SBATCH_OPTION = "HL411", "Reserved sbatch option"
     INVALID_SBATCH_VALUE = "HL412", "Invalid value for an `#SBATCH` line"
@@ -159,6 +160,7 @@ class FindingCode(str, Enum):
     # What the site requires
     OPTION_REFUSED_BY_SITE = "HL540", "Option refused by the site"
     OPTION_REQUIRED_BY_SITE = "HL541", "Option required by the site"
+    MISSING_COMPANION = "HL542", "Missing companion setting", "either"
     CONFLICTING_SETTINGS = "HL543", "Conflicting settings", "either"
     NODE_MINUTES_OVER_LIMIT = "HL544", "Too many node-minutes"
     GPU_COUNT_NOT_OFFERED = "HL545", "Number of GPUs not offered"

@@ -22,7 +22,7 @@ from hpc_launch.plan.launchers.descriptor import launcher
 from hpc_launch.plan.node_check_plan import checks_nodes, node_check
 from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
 from hpc_launch.plan.plan_rules import check
-from hpc_launch.plan.sbatch_options import check_srun, directives
+from hpc_launch.plan.sbatch_options import check_srun, directives, missing_variables
 from hpc_launch.plan.site_environment import site_settings, site_variables
 from hpc_launch.sites.queues import overlay_fabric
 from hpc_launch.sites.resolved import Resolved
@@ -55,6 +55,7 @@ def build(
     how = launcher(filler)
     site_values = site_variables(filler, size)
     settings = variables(filler, size, strategy.variables, site_values.job)
+    settings = (*settings, *missing_variables(filler, size, settings))
     continuation_plan = continuation(filler)
     container_plan = container(filler, size, workdir, (*settings, *continuation_plan.resume_variables))
     launch_step = step(filler, size, container_plan)

@@ -20,6 +20,13 @@ from hpc_launch.sites.job_settings import count_holds
 from hpc_launch.sites.queues import LimitRow
 
 
+def check_limits(draft: PlanDraft, size: JobSize) -> None:
+    """Add a finding for each limit that the job exceeds."""
+    _check_hardware(draft, size)
+    _check_time(draft, size)
+    _check_limits_known(draft, size)
+
+
 def limit_row(size: JobSize, nodes: int) -> LimitRow | None:
     """The row of the queue's limits for a job with so many nodes."""
     gpus = size.gpus_per_node * nodes
@@ -76,6 +83,40 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
         message = f"time {asked} exceeds the limit of {queue} for {nodes}, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
+
+
+def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
+    """HL409 if no known limit of the queue bounds the job. A limit that published pages omit may still exist."""
+    resolved, queue = draft.resolved, size.queue
+    if resolved.site.status != "documented" or resolved.site.recorded or resolved.site.scheduler.type != "slurm":
+        return
+    nodes = resolved.job.held_nodes
+    row = limit_row(size, nodes)
+    if queue.limits and row is None:
+        return  # reported as HL407
+    ranges = (row.nodes if row else None, row.gpus if row else None, queue.gpus)
+    bounded = any(counts is not None and not counts.endswith("-") for counts in ranges)
+    unknown = []
+    if nodes > 1 and not bounded and queue.node_minutes is None and queue.gpus_per_user is None:
+        unknown.append(f"its {nodes} nodes")
+    if size.time_s is not None and queue.node_minutes is None and (row is None or row.time is None):
+        unknown.append(f"its time limit of {format_time(size.time_s)}")
+    if unknown:
+        message = f"queue `{size.queue_name}` has no known limit, so that {' and '.join(unknown)} cannot be checked"
+        url = f" ({resolved.site.url})" if resolved.site.url else ""
+        hint = f"compare with the site's documentation{url}, or add `limits:` to the profile"
+        draft.fault(FindingCode.LIMIT_UNKNOWN, message, ("nodes",), hint, "warning")
+
+
+def check_site(draft: PlanDraft, size: JobSize) -> None:
+    """Add a finding for each rule of the site that the job breaks."""
+    check_names(draft)
+    _check_lifecycle(draft)
+    _check_budget(draft, size)
+    _check_counts(draft, size)
+    _check_requests(draft, size)
+    _check_launcher(draft)
+    _check_submitter(draft)
 
 
 def _check_lifecycle(draft: PlanDraft) -> None:
@@ -177,17 +218,10 @@ MOST_LOCAL_PROCESSES = 256
 
 def check(draft: PlanDraft, size: JobSize) -> None:
     """Add a finding for each rule that the job breaks."""
-    _check_hardware(draft, size)
-    _check_time(draft, size)
+    check_limits(draft, size)
     _check_account(draft, size)
     _check_site(draft, size)
-    check_names(draft)
-    _check_lifecycle(draft)
-    _check_budget(draft, size)
-    _check_counts(draft, size)
-    _check_requests(draft, size)
-    _check_launcher(draft)
-    _check_submitter(draft)
+    check_site(draft, size)
     _check_patterns(draft)
 
 

@@ -26,6 +26,7 @@ def apply_site_rules(
     options = draft.resolved.site.sbatch
     asked = {line.option for line in lines if line.origin.layer in ("user", "job", "--set", "environment")}
     kept = [line for line in lines if line.option not in options.drop or line.option in asked]
+    kept = [Directive(options.rename.get(line.option, line.option), line.value, line.origin) for line in kept]
     about = condition_facts(draft, size)
     for at, one in enumerate(draft.resolved.site.rules):
         if holds(one.when, about):
@@ -69,25 +70,47 @@ def _because(why: str) -> str:
 def _linked(
     draft: PlanDraft, one: LinkedRule, at: int, lines: list[Directive], variables: Sequence[Variable]
 ) -> list[Directive]:
-    """Apply one rule of the site: add its options, and report what it excludes."""
+    """Apply one rule of the site: add what is missing or report it, and report what it excludes."""
     held = _set(variables) | {f"--{line.option}": "true" if line.value is None else line.value for line in lines}
     places = {variable.name: variable.origin.place for variable in variables}
     places |= {f"--{line.option}": line.origin.place for line in lines}
     if not _hold(one.given, held):
         return lines
-    given = _names(one.given)
+    why, given = _because(one.why), _names(one.given)
+    cause = next((places[key] for key in _settings(one.given) if key in places), None) or draft.resolved.place()
     fix = "remove one of the two" if one.given != Linked() else "remove it"
     for key, value in _settings(one.excludes).items():
         if value in ("*", held.get(key)) and key in held:
             what = key if key.startswith("--") else f"{key}={held[key]}"
-            message = f"`{what}` conflicts with {given}{_because(one.why)}"
+            message = f"`{what}` conflicts with {given}{why}"
             draft.fault_at(FindingCode.CONFLICTING_SETTINGS, message, places.get(key), fix, one.severity)
-    origin = rule(f"{draft.resolved.site_origin('rules', at).short()}: with {given}".replace("`", ""))
-    for option, value in one.add.items():
-        if held.get(f"--{option}") != value:
+    for key, value in _settings(one.needs).items():
+        if value in ("*", held.get(key)) and key in held:
+            continue
+        option = key.removeprefix("--") if key.startswith("--") else None
+        if option is not None and one.add and value != "*":
+            origin = _for(draft.resolved.site_origin("rules", at), given)
             lines = [line for line in lines if line.option != option]
             lines.append(Directive(option, None if value == "true" else value, origin))
+            continue
+        hint = f"set it: `{'env' if option is None else 'sbatch'}: {{{option or key}: {value}}}`"
+        message = f"{given} requires `{key}={value}`{why}"
+        draft.fault_at(FindingCode.MISSING_COMPANION, message, cause, hint, one.severity)
     return lines
+
+
+def missing_variables(draft: PlanDraft, size: JobSize, variables: Sequence[Variable]) -> list[Variable]:
+    """Variables that the site's rules add. Rules that depend on sbatch options are applied with the directives."""
+    added: list[Variable] = []
+    for at, one in enumerate(draft.resolved.site.rules):
+        held = _set([*variables, *added])
+        if not one.add or one.given.sbatch or not holds(one.when, condition_facts(draft, size)):
+            continue
+        if _hold(one.given, held):
+            origin = _for(draft.resolved.site_origin("rules", at), _names(one.given))
+            missing = {name: value for name, value in one.needs.env.items() if name not in held}
+            added += [Variable(name, (value,), origin) for name, value in missing.items() if value != "*"]
+    return added
 
 
 def _settings(linked: Linked) -> dict[str, str]:
@@ -107,6 +130,10 @@ def _hold(given: Linked, held: Mapping[str, str]) -> bool:
 def _names(given: Linked) -> str:
     words = [key if value in ("*", "true") else f"{key}={value}" for key, value in _settings(given).items()]
     return " and ".join(f"`{word}`" for word in words) or "this site"
+
+
+def _for(origin: Origin, given: str) -> Origin:
+    return rule(f"{origin.short()}: with {given}".replace("`", ""))
 
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")

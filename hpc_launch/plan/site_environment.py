@@ -185,6 +185,10 @@ def _step(filler: ValueFiller, step: PreludeStep, path: KeyPath) -> Iterator[Sit
         yield _as_step(variable)
     for at, folder in enumerate(step.mkdir or ()):
         yield command("mkdir", "-p", "--", text(folder, "mkdir", at))
+    if step.copy is not None:
+        target = text(step.copy.to, "copy", "to")
+        yield command("mkdir", "-p", "--", target)
+        yield command("cp", "-R", "--", text(step.copy.source, "copy", "source"), target)
     for limit, value in (step.ulimit or {}).items():
         yield command("ulimit", _ULIMITS[limit], text(value, "ulimit", limit), may_fail=False)
     if step.raw is not None:

@@ -140,16 +140,26 @@ ACTIONS = (
     "unset",
     "prepend",
     "mkdir",
+    "copy",
     "ulimit",
     "raw",
 )
 """Actions of a step. Each step has exactly one."""
 
 ACTIONS_BY_PLACE = {
-    "nodes": frozenset({"mkdir"}),
+    "nodes": frozenset({"mkdir", "copy"}),
     "container": frozenset({"source", "set", "unset", "prepend", "mkdir", "raw"}),
 }
 """Actions that can run outside the job's shell."""
+
+
+class Copy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file or folder to copy to the node."""
+
+    source: str
+    """File or folder to copy, on storage shared by all nodes."""
+    to: str
+    """Destination folder. Created if necessary."""
 
 
 class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,6 +184,8 @@ class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Values to prepend, with a colon, to path variables such as PATH."""
     mkdir: list[str] | None = None
     """Folders to create, including their parents."""
+    copy: Copy | None = None
+    """File or folder to copy to a node's local disk."""
     ulimit: Annotated[
         dict[Annotated[str, Meta(pattern="^(stack|locked-memory|open-files|processes|core)$")], str] | None,
         Meta(examples=[{"stack": "unlimited"}]),
@@ -182,7 +194,7 @@ class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     raw: str | None = None
     """A shell line. Only allowed in a user's own file, or in a trusted one. The script shows its origin."""
     where: Literal["job", "nodes", "container"] = "job"
-    """In the `job`'s shell on the first node; once on each of the `nodes`, before the launcher (`mkdir`);
+    """In the `job`'s shell on the first node; once on each of the `nodes`, before the launcher (`mkdir`, `copy`);
     or inside the `container`, before the training."""
     when: When | None = None
     """Apply only if this condition holds."""
@@ -223,6 +235,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options to add to every job. true adds a flag without a value."""
     drop: list[OptionName] = []
     """Options of hpc-launch to omit."""
+    rename: dict[OptionName, OptionName] = {}
+    """Options with another name on this site."""
     require: dict[OptionName, str] = {}
     """Options that every job must have, each with the reason."""
     forbid: Annotated[dict[OptionName, str], Meta(examples=[{"mem": "nodes are whole"}])] = {}
@@ -239,18 +253,20 @@ class Linked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LinkedRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An sbatch option that other settings require, or settings that exclude each other."""
+    """Settings that require or exclude each other."""
 
     given: Linked = Linked()
     """If the job has all of these settings …"""
     when: When | None = None
     """… and this condition holds, …"""
-    add: dict[OptionName, str] = {}
-    """… then it gets these sbatch options …"""
+    needs: Linked = Linked()
+    """… then it must have all of these settings …"""
     excludes: Linked = Linked()
-    """… and must have none of these settings."""
+    """… and none of these."""
+    add: bool = False
+    """Add missing settings of `needs`. Otherwise the job is rejected."""
     severity: Literal["error", "warning"] = "error"
-    """Whether a setting of `excludes` rejects the job."""
+    """Whether a violation rejects the job."""
     why: str = ""
     """Reason, shown in the finding."""
     fact: EntrySource = None

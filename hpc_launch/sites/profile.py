@@ -184,11 +184,11 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pytorch: Annotated[str | None, Meta(examples=["module load pytorch"])] = None
     """How to use the PyTorch that the centre itself provides. For readers. Unknown if omitted."""
     sbatch: Options = Options()
-    """sbatch options that the site adds, omits, requires or forbids."""
+    """sbatch options that the site adds, renames, requires or forbids."""
     srun: Options = Options()
     """The same for srun, which starts the job step."""
     rules: Annotated[list[LinkedRule], ExtendsList] = []
-    """Options that other settings require, and settings that exclude each other."""
+    """Settings that require or exclude each other."""
     launchers: Annotated[
         dict[Annotated[str, Meta(pattern="^(torchrun|deepspeed|srun|none)$")], LauncherAdvice],
         Meta(examples=[{"torchrun": "discouraged"}]),

@@ -188,11 +188,11 @@ def test_the_next_job_waits_while_a_long_one_trains(
 # --- Options ---
 
 
-def test_options_are_added_and_dropped_and_the_job_has_the_last_word(write: Write, plan: Plan) -> None:
-    options = "{add: {network: x, comment: site}, drop: [open-mode, licenses, gpus-per-node]}"
+def test_options_are_added_dropped_and_renamed_and_the_job_has_the_last_word(write: Write, plan: Plan) -> None:
+    options = "{add: {network: x, comment: site}, drop: [open-mode, licenses], rename: {gpus-per-node: gpus}}"
     write(here=profile("sbatch: {comment: node}", "sbatch: {reservation: r}", f"sbatch: {options}"))
     found = asked(plan(job="sbatch: {licenses: mine}\n"))
-    assert (found["network"], found["comment"], found["reservation"]) == ("x", "node", "r")
+    assert (found["network"], found["comment"], found["reservation"], found["gpus"]) == ("x", "node", "r", "4")
     assert found["licenses"] == "mine"
     assert not {"open-mode", "gpus-per-node"} & set(found)
 
@@ -249,21 +249,36 @@ def test_where_jobs_are_submitted_from(write: Write, plan: Plan, tmp_path: Path)
 
 # --- Linked settings ---
 
+ALT_READ = """rules:
+  - given: {env: {PROTO: alt_read}}
+    when: {nodes: ">1"}
+    needs: {env: {TABLE: "1"}, sbatch: {network: disable_rdzv_get}}
+    add: ADD
+"""
 
-def test_an_option_follows_from_a_variable(write: Write, plan: Plan) -> None:
-    rules = "rules: [{given: {env: {PROTO: alt_read}}, when: {nodes: '>1'}, add: {network: disable_rdzv_get}}]"
-    write(here=profile(top=rules))
-    ready = plan(job="nodes: 2\nenv: {PROTO: alt_read}\nsbatch: {network: other}\n")
+
+def test_a_missing_part_is_added_where_the_site_says_so(write: Write, plan: Plan) -> None:
+    write(here=profile(top=ALT_READ.replace("ADD", "true")))
+    ready = plan(job="nodes: 2\nenv: {PROTO: alt_read}\n")
     assert asked(ready)["network"] == "disable_rdzv_get"
-    assert "here.yaml:7: with PROTO=alt_read" in ready.script
+    assert "export TABLE=1  " in ready.script
+    assert "here.yaml:8: with PROTO=alt_read" in ready.script
     for job in ("nodes: 2\n", "nodes: 2\nenv: {PROTO: default}\n", "env: {PROTO: alt_read}\n"):
         assert "network" not in asked(plan(job=job))
 
 
-def test_settings_may_not_go_together(write: Write, refused: Refusing) -> None:
+def test_a_missing_part_refuses_the_job_otherwise(write: Write, plan: Plan, refused: Refusing) -> None:
+    write(here=profile(top=ALT_READ.replace("ADD", "false")))
+    assert codes(refused(job="nodes: 2\nenv: {PROTO: alt_read}\n")) == ["HL542", "HL542"]
+    whole = "nodes: 2\nenv: {PROTO: alt_read, TABLE: 1}\nsbatch: {network: disable_rdzv_get}\n"
+    plan(job=whole)
+
+
+def test_an_option_may_need_a_variable_and_two_settings_may_not_go_together(write: Write, refused: Refusing) -> None:
     excludes = "excludes: {env: {B: '*'}, sbatch: {x: true}}"
-    write(here=profile(top=f"rules: [{{given: {{sbatch: {{network: '*'}}}}, {excludes}}}]"))
-    assert codes(refused(job="sbatch: {network: a, x: true}\nenv: {B: 1}\n")) == ["HL543", "HL543"]
+    write(here=profile(top=f"rules: [{{given: {{sbatch: {{network: '*'}}}}, needs: {{env: {{A: '*'}}}}, {excludes}}}]"))
+    found = refused(job="sbatch: {network: a, x: true}\nenv: {B: 1}\n")
+    assert codes(found) == ["HL542", "HL543", "HL543"]
 
 
 # --- Variables and steps ---

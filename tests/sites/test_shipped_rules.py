@@ -37,6 +37,9 @@ __all__ = ["known_surroundings"]
         ("archer2-gpu", ["nodes=3"], "HL407", "does not accept 3 nodes"),
         ("leonardo", ["queue=debug", "nodes=8"], "HL407", "does not accept 8 nodes"),
         ("perlmutter", ["queue=debug", "nodes=200"], "HL407", "does not accept 200 nodes"),
+        ("juwels-booster", [], "HL409", "its 2 nodes and its time limit of 00:15:00 cannot be checked"),
+        ("juwels-booster", ["nodes=1"], "HL409", "so that its time limit of 00:15:00 cannot be checked"),
+        ("fir", [], "HL409", "so that its 2 nodes cannot be checked"),
         ("kempner", ["nodes=5"], "HL545", "20 GPUs in total requested; queue `kempner_h100` allows 16 per user"),
         ("jean-zay", ["account=abc@cpu"], "HL303", "does not match the accounts"),
         (

@@ -15,6 +15,7 @@ prelude:
   - {ulimit: {core: "0"}}
   - {mkdir: ["${run.dir}/once"]}
   - {mkdir: ["${run.dir}/on-${shell.SLURMD_NODENAME}"], where: nodes}
+  - {copy: {source: "${run.dir}/job.yaml", to: "${run.dir}/copy-${shell.SLURMD_NODENAME}"}, where: nodes}
   - {raw: 'export RAW=$((1 + 1))'}
 env:
   - {set: {JOB_SCOPE: site, BEATEN: site}}
@@ -24,7 +25,8 @@ env:
   - {set: {ONE: 1}, when: {nodes: 1}}
 rules:
   - given: {env: {MANY: "1"}}
-    add: {comment: linked}
+    needs: {sbatch: {comment: linked}}
+    add: true
 sbatch: {drop: [open-mode]}
 """
 JOB = """
@@ -53,5 +55,6 @@ def test_steps_and_variables_are_where_the_profile_puts_them(user: User) -> None
         mine = f"rank {rank} local {rank % 2}"
         assert f"{rank}|a b|/site/bin|2|site|on {node}|{mine}|job|1||0" in lines
     found = user.cluster.run(["find", str(user.home / "runs"), "-path", "*/once", "-o", "-path", "*on-n[1-4]"]).stdout
-    names = ("/once", f"/on-{first}", f"/on-{second}")
+    found += user.cluster.run(["find", str(user.home / "runs"), "-path", "*copy-n[1-4]/job.yaml"]).stdout
+    names = ("/once", *(name for node in (first, second) for name in (f"/on-{node}", f"/copy-{node}/job.yaml")))
     assert [name for name in names if f"{name}\n" not in found] == []

@@ -52,7 +52,7 @@ private_folder() { # FOLDER: creates it; fails unless it is this user's own and 
 
 # === Environment ===
 job_environment() {
-    module --force purge                                     # test-fabric.yaml:16
+    module --force purge                                     # test-fabric.yaml:17
     # shellcheck source=/dev/null
     . /etc/profile.d/modules.sh || die 'cannot source /etc/profile.d/modules.sh' # chain.yaml:32
     module use /appl/modules || die 'module use /appl/modules failed' # chain.yaml:33
@@ -64,10 +64,10 @@ job_environment() {
     ulimit -s unlimited || die 'ulimit -s unlimited failed'  # chain.yaml:38
     ulimit -c 0 || die 'ulimit -c 0 failed'                  # chain.yaml:38
     mkdir -p -- /scratch/proj1/logs || die 'mkdir -p -- /scratch/proj1/logs failed' # chain.yaml:39
-    private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:55
-    module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:17
-    module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:17
-    module load site-tools || die 'module load site-tools failed' # chain.yaml:58
+    private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
+    module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:18
+    module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:18
+    module load site-tools || die 'module load site-tools failed' # chain.yaml:59
     module load mine || die 'module load mine failed'        # site_chain.yaml:9
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
@@ -80,17 +80,17 @@ job_environment() {
     export NCCL_SOCKET_IFNAME=hsn                            # test-fabric.yaml:7
     export NCCL_IB_HCA='=mlx5_0,mlx5_1'                      # chain.yaml:19
     export NCCL_NET='Test Net'                               # test-fabric.yaml:7
-    export HF_HOME=/scratch/proj1/hf                         # chain.yaml:55
-    export MIOPEN_USER_DB_PATH=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:56
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:56
+    export HF_HOME=/scratch/proj1/hf                         # chain.yaml:56
+    export MIOPEN_USER_DB_PATH=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:57
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:57
     export FI_RDZV=alt_read                                  # test-fabric.yaml:9
     export NCCL_CROSS_NIC=1                                  # test-fabric.yaml:10
-    export FI_RX=software                                    # chain.yaml:44; third party, 2025-01-01; hangs otherwise
-    export NCCL_PROTO='^LL128'                               # chain.yaml:46; third party, 2025-01-01
+    export FI_RX=software                                    # chain.yaml:45; third party, 2025-01-01; hangs otherwise
+    export NCCL_PROTO='^LL128'                               # chain.yaml:47; third party, 2025-01-01
     export NODE_CLASS=h100                                   # chain.yaml:20
     export FI_SIZE=1024                                      # chain.yaml:29; this queue is small
-    export QUIET=1                                           # test-centre.yaml:14
-    export STACK=2026                                        # test-centre.yaml:18
+    export QUIET=1                                           # test-centre.yaml:15
+    export STACK=2026                                        # test-centre.yaml:19
     export OMP_PROC_BIND=true                                # site_chain.yaml:8
 }
 body=$(declare -f job_environment) # evaluated here: in a function, a `declare` of a sourced file would set a local variable
@@ -98,10 +98,12 @@ body=${body#*\{}
 eval "${body%\}}"
 cd /home/alice/project || die 'no folder /home/alice/project'
 mkdir -p -- /tmp/proj1/x || die 'mkdir -p -- /tmp/proj1/x failed' # chain.yaml:40
-private_folder /tmp/proj1-"$HPC_LAUNCH_JOB_ID" || die '/tmp/proj1-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
+mkdir -p -- "$SLURM_TMPDIR"/data || die 'mkdir -p -- $SLURM_TMPDIR/data failed' # chain.yaml:41
+cp -R -- /scratch/proj1/data.tar "$SLURM_TMPDIR"/data || die 'cp -R -- /scratch/proj1/data.tar $SLURM_TMPDIR/data failed' # chain.yaml:41
+private_folder /tmp/proj1-"$HPC_LAUNCH_JOB_ID" || die '/tmp/proj1-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:57
 ulimit -s unlimited                                          # chain.yaml:38
 ulimit -c 0                                                  # chain.yaml:38
-export NODE_NAME="$SLURMD_NODENAME"                          # chain.yaml:49; third party, 2025-01-01
+export NODE_NAME="$SLURMD_NODENAME"                          # chain.yaml:50; third party, 2025-01-01
 
 # === Start ===
 exec python3 -m torch.distributed.run \

@@ -11,10 +11,10 @@
 #SBATCH --nodes=1                                            # default
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # chain.yaml:12
-#SBATCH --gpus-per-node=4                                    # chain.yaml:13
+#SBATCH --gpus-per-socket=4                                  # chain.yaml:13
 #SBATCH --constraint=gpu&big                                 # chain.yaml:16 and chain.yaml:25
 #SBATCH --time=00:30:00                                      # site_chain_container.yaml:4
-#SBATCH --exclude=n7                                         # chain.yaml:57
+#SBATCH --exclude=n7                                         # chain.yaml:58
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --output=site-chain-container-%j.out                 # for manual starts; `submit` logs to the run folder
 #SBATCH --wait-all-nodes=1                                   # test-centre.yaml:5
@@ -23,7 +23,7 @@
 
 # === Environment ===
 job_environment() {
-    module --force purge                                     # test-fabric.yaml:16
+    module --force purge                                     # test-fabric.yaml:17
     # shellcheck source=/dev/null
     . /etc/profile.d/modules.sh || die 'cannot source /etc/profile.d/modules.sh' # chain.yaml:32
     module use /appl/modules || die 'module use /appl/modules failed' # chain.yaml:33
@@ -35,8 +35,8 @@ job_environment() {
     ulimit -s unlimited || die 'ulimit -s unlimited failed'  # chain.yaml:38
     ulimit -c 0 || die 'ulimit -c 0 failed'                  # chain.yaml:38
     mkdir -p -- /scratch/proj1/logs || die 'mkdir -p -- /scratch/proj1/logs failed' # chain.yaml:39
-    private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:55
-    module load site-tools || die 'module load site-tools failed' # chain.yaml:58
+    private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
+    module load site-tools || die 'module load site-tools failed' # chain.yaml:59
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -49,12 +49,12 @@ job_environment() {
     export NCCL_SOCKET_IFNAME=hsn                            # test-fabric.yaml:7
     export NCCL_IB_HCA='=mlx5_0,mlx5_1'                      # chain.yaml:19
     export NCCL_NET='Test Net'                               # test-fabric.yaml:7
-    export HF_HOME=/scratch/proj1/hf                         # chain.yaml:55
-    export MIOPEN_USER_DB_PATH=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:56
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:56
+    export HF_HOME=/scratch/proj1/hf                         # chain.yaml:56
+    export MIOPEN_USER_DB_PATH=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:57
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:57
     export FI_RDZV=alt_read                                  # test-fabric.yaml:9
     export NCCL_ONE_NODE=1                                   # test-fabric.yaml:11
-    export FI_RX=software                                    # chain.yaml:44; third party, 2025-01-01; hangs otherwise
+    export FI_RX=software                                    # chain.yaml:45; third party, 2025-01-01; hangs otherwise
     export NODE_CLASS=h100                                   # chain.yaml:20
     export FI_SIZE=1024                                      # chain.yaml:29; this queue is small
     export MINE=job                                          # site_chain_container.yaml:5
@@ -70,31 +70,33 @@ job_rendezvous() {
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
     mkdir -p -- /tmp/proj1/x || fail 'mkdir -p -- /tmp/proj1/x failed' # chain.yaml:40
-    private_folder /tmp/proj1-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/proj1-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
+    mkdir -p -- "$SLURM_TMPDIR"/data || fail 'mkdir -p -- $SLURM_TMPDIR/data failed' # chain.yaml:41
+    cp -R -- /scratch/proj1/data.tar "$SLURM_TMPDIR"/data || fail 'cp -R -- /scratch/proj1/data.tar $SLURM_TMPDIR/data failed' # chain.yaml:41
+    private_folder /tmp/proj1-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/proj1-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:57
 }
 within() { # inside the image or process, before what is started there
     fail() { printf '[hpc-launch] %s\n' "$*" >&2; exit 1; }
     # shellcheck source=/dev/null
-    . /host/adapt.sh || fail 'cannot source /host/adapt.sh'  # chain.yaml:41
-    unset TMPDIR                                             # chain.yaml:42
-    export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:49; third party, 2025-01-01
-    export NCCL_CROSS_NIC=1                                  # chain.yaml:52
-    unset XDG_RUNTIME_DIR                                    # chain.yaml:53; third party, 2025-01-01
+    . /host/adapt.sh || fail 'cannot source /host/adapt.sh'  # chain.yaml:42
+    unset TMPDIR                                             # chain.yaml:43
+    export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:50; third party, 2025-01-01
+    export NCCL_CROSS_NIC=1                                  # chain.yaml:53
+    unset XDG_RUNTIME_DIR                                    # chain.yaml:54; third party, 2025-01-01
     export MINE=job                                          # site_chain_container.yaml:5
     exec "$@"
 }
 each_rank() { # in each process, before the training
-    export ROCR_VISIBLE_DEVICES="$LOCAL_RANK"                # chain.yaml:50; third party, 2025-01-01
-    export PATH=/opt/site/bin"${PATH:+:$PATH}"               # chain.yaml:51; third party, 2025-01-01
+    export ROCR_VISIBLE_DEVICES="$LOCAL_RANK"                # chain.yaml:51; third party, 2025-01-01
+    export PATH=/opt/site/bin"${PATH:+:$PATH}"               # chain.yaml:52; third party, 2025-01-01
     exec "$@"
 }
-# chain.yaml:58. Static rendezvous: ranks follow the order of the nodes.
+# chain.yaml:59. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
     ulimit -s unlimited                                      # chain.yaml:38
     ulimit -c 0                                              # chain.yaml:38
-    export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:49; third party, 2025-01-01
+    export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:50; third party, 2025-01-01
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         apptainer exec --no-eval --nv --no-home \
         --pwd /home/alice/project \
@@ -113,7 +115,7 @@ on_each_node() {
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     ulimit -s unlimited                                      # chain.yaml:38
     ulimit -c 0                                              # chain.yaml:38
-    export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:49; third party, 2025-01-01
+    export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:50; third party, 2025-01-01
     exec apptainer exec --no-eval --nv --no-home \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \

@@ -11,10 +11,10 @@
 #SBATCH --nodes=2                                            # site_chain_deepspeed.yaml:4
 #SBATCH --ntasks-per-node=1                                  # one task per node: deepspeed starts the rest
 #SBATCH --cpus-per-task=96                                   # chain.yaml:12
-#SBATCH --gpus-per-node=4                                    # chain.yaml:13
+#SBATCH --gpus-per-socket=4                                  # chain.yaml:13
 #SBATCH --constraint=gpu&big                                 # chain.yaml:16 and chain.yaml:25
 #SBATCH --time=01:00:00                                      # chain.yaml:28
-#SBATCH --exclude=n7                                         # chain.yaml:57
+#SBATCH --exclude=n7                                         # chain.yaml:58
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --output=site-chain-deepspeed-%j.out                 # for manual starts; `submit` logs to the run folder
 #SBATCH --wait-all-nodes=1                                   # test-centre.yaml:5
@@ -23,7 +23,7 @@
 
 # === Environment ===
 job_environment() {
-    module --force purge                                     # test-fabric.yaml:16
+    module --force purge                                     # test-fabric.yaml:17
     # shellcheck source=/dev/null
     . /etc/profile.d/modules.sh || die 'cannot source /etc/profile.d/modules.sh' # chain.yaml:32
     module use /appl/modules || die 'module use /appl/modules failed' # chain.yaml:33
@@ -33,10 +33,10 @@ job_environment() {
     ulimit -s unlimited || die 'ulimit -s unlimited failed'  # chain.yaml:38
     ulimit -c 0 || die 'ulimit -c 0 failed'                  # chain.yaml:38
     mkdir -p -- /scratch/proj1/logs || die 'mkdir -p -- /scratch/proj1/logs failed' # chain.yaml:39
-    private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:55
-    module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:17
-    module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:17
-    module load site-tools || die 'module load site-tools failed' # chain.yaml:58
+    private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
+    module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:18
+    module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:18
+    module load site-tools || die 'module load site-tools failed' # chain.yaml:59
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -47,16 +47,16 @@ job_environment() {
     export NCCL_SOCKET_IFNAME=hsn                            # test-fabric.yaml:7
     export NCCL_IB_HCA='=mlx5_0,mlx5_1'                      # chain.yaml:19
     export NCCL_NET='Test Net'                               # test-fabric.yaml:7
-    export HF_HOME=/scratch/proj1/hf                         # chain.yaml:55
-    export MIOPEN_USER_DB_PATH=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:56
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:56
+    export HF_HOME=/scratch/proj1/hf                         # chain.yaml:56
+    export MIOPEN_USER_DB_PATH=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:57
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/proj1-"$HPC_LAUNCH_JOB_ID" # chain.yaml:57
     export FI_RDZV=alt_read                                  # test-fabric.yaml:9
     export NCCL_CROSS_NIC=1                                  # test-fabric.yaml:10
-    export FI_RX=software                                    # chain.yaml:44; third party, 2025-01-01; hangs otherwise
-    export NCCL_PROTO='^LL128'                               # chain.yaml:46; third party, 2025-01-01
+    export FI_RX=software                                    # chain.yaml:45; third party, 2025-01-01; hangs otherwise
+    export NCCL_PROTO='^LL128'                               # chain.yaml:47; third party, 2025-01-01
     export NODE_CLASS=h100                                   # chain.yaml:20
     export FI_SIZE=1024                                      # chain.yaml:29; this queue is small
-    export STACK=2026                                        # test-centre.yaml:18
+    export STACK=2026                                        # test-centre.yaml:19
 }
 
 # === Rendezvous ===
@@ -69,19 +69,21 @@ job_rendezvous() {
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
     mkdir -p -- /tmp/proj1/x || fail 'mkdir -p -- /tmp/proj1/x failed' # chain.yaml:40
-    private_folder /tmp/proj1-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/proj1-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
+    mkdir -p -- "$SLURM_TMPDIR"/data || fail 'mkdir -p -- $SLURM_TMPDIR/data failed' # chain.yaml:41
+    cp -R -- /scratch/proj1/data.tar "$SLURM_TMPDIR"/data || fail 'cp -R -- /scratch/proj1/data.tar $SLURM_TMPDIR/data failed' # chain.yaml:41
+    private_folder /tmp/proj1-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/proj1-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:57
 }
-# chain.yaml:58. One DeepSpeed launcher per node, told its rank: no ssh between nodes.
+# chain.yaml:59. One DeepSpeed launcher per node, told its rank: no ssh between nodes.
 on_each_rank() { # started by DeepSpeed's launcher
-    export ROCR_VISIBLE_DEVICES="$LOCAL_RANK"                # chain.yaml:50; third party, 2025-01-01
-    export PATH=/opt/site/bin"${PATH:+:$PATH}"               # chain.yaml:51; third party, 2025-01-01
+    export ROCR_VISIBLE_DEVICES="$LOCAL_RANK"                # chain.yaml:51; third party, 2025-01-01
+    export PATH=/opt/site/bin"${PATH:+:$PATH}"               # chain.yaml:52; third party, 2025-01-01
     exec python3 "$HPC_LAUNCH_CODE"/train.py "$@"
 }
 on_each_node() {
     local node=$SLURM_NODEID
     ulimit -s unlimited                                      # chain.yaml:38
     ulimit -c 0                                              # chain.yaml:38
-    export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:49; third party, 2025-01-01
+    export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:50; third party, 2025-01-01
     bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m deepspeed.launcher.runner \
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
