@@ -5,7 +5,6 @@ That it is a real cluster, with real faults, shows in the tests that use it.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -13,16 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, ClusterUnavailable
-from tests.cluster.requirements import PACKAGES, REPOSITORY
+from tests.cluster import Cluster
+from tests.cluster.requirements import REPOSITORY
 from tests.cluster.syscalls import processes_of
-
-
-def test_the_environment_is_built_from_scratch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OF_THE_TEST_PROCESS", "1")
-    lines = cluster.run(["env"], env={"GIVEN": "2"}, check=True).stdout.splitlines()
-    names = {line.partition("=")[0] for line in lines}
-    assert names == {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "PATH", "GIVEN"}
 
 
 def assert_nothing_left(folder: Path, manager: int) -> None:
@@ -33,14 +25,6 @@ def assert_nothing_left(folder: Path, manager: int) -> None:
     assert str(folder) not in Path("/proc/self/mountinfo").read_text()
     links = [link.name for link in Path("/sys/class/net").iterdir()]
     assert not [link for link in links if link.startswith("cable-")]
-
-
-@pytest.mark.cluster
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setitem(PACKAGES, "no-such-daemon", "some-package")
-    with pytest.raises(ClusterUnavailable, match=r"needs .*no-such-daemon.*some-package"):
-        Cluster.start()
 
 
 def test_nothing_is_left_after_stop(cluster: Cluster, tmp_path: Path) -> None:

@@ -110,26 +110,14 @@ def make_shell(folder: Path) -> Shell:
     ("text", "site", "place", "said"),
     [
         pytest.param(GOOD + "nodse: 2\n", "local", "3:1 HL010", "did you mean `nodes`", id="unknown key"),
-        pytest.param(GOOD + "cpus_per_node: two\n", "local", "3:16 HL011", "whole number", id="wrong type"),
-        pytest.param(GOOD + "env:\n\tA: 1\n", "local", "4:1 HL004", "tab", id="tab indent"),
-        pytest.param(GOOD + "name: y\n", "local", "3:1 HL003", "name", id="doubled key"),
-        pytest.param("name: x\nscript: tarin.py\n", "local", "2:9 HL201", "tarin.py", id="missing script"),
         pytest.param(GOOD + "gpus_per_node: 5\n", "here", "3:16 HL401", "has 4", id="too many GPUs"),
-        pytest.param(GOOD + "time: 24:00:01\n", "here", "3:7 HL402", "1-00:00:00 or less", id="too long"),
-        pytest.param(GOOD + "queue: gpus\n", "here", "3:8 HL302", "use one of: gpu", id="unknown queue"),
-        pytest.param(GOOD + "site: heer\n", None, "3:7 HL301", "did you mean `here`", id="unknown site"),
-        pytest.param(
-            GOOD + f"args: [{'x' * 100_001}]\n", "local", "3:8 HL205", "the name of the file", id="long value"
-        ),
         pytest.param("name: x\nscript: train.py\nargs: ['a\0b']\n", "local", "3:10 HL007", "U+0000", id="raw NUL"),
         pytest.param('name: x\nscript: train.py\nargs: ["a\\0b"]\n', "local", "3:8 HL007", "", id="escaped NUL"),
         pytest.param(BOMB, "local", "1: HL006", "aliases", id="alias bomb"),
         pytest.param("a: " + "[" * 100_000, "local", "1: HL006", "levels", id="deep nesting"),
         pytest.param("a: " + "{x: " * 100_000, "local", "1: HL006", "levels", id="deep mappings"),
         pytest.param("", "local", "1:1 HL005", "empty", id="empty file"),
-        pytest.param("- name\n", "local", "1:1 HL005", "a list", id="a list"),
         pytest.param("name: x\n---\nname: y\n", "local", "2:1 HL005", "second document", id="two documents"),
-        pytest.param("name: !!python/object:os.system x\n", "local", "1:7 HL006", "tag", id="a tag"),
         pytest.param("name: ../x\nscript: train.py\n", "local", "1:7 HL013", "letters", id="a path as name"),
     ],
 )

@@ -15,8 +15,7 @@ from hpc_launch.performance.time_account import CATEGORIES
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
-from tests.cluster.services import wait_for
-from tests.view.home import HELD, Home, let_go
+from tests.view.home import Home
 
 NOTE = """note() { printf '{"t": %s, "event": "output", "size": %d, "written": %s}\\n' "$(date +%s.%N)" """
 NOTE += """"$(stat -c %s $dir/logs/node-0.log)" "$(date +%s.%N)" >>$dir/agent/node-0.jsonl; }; mkdir -p $dir/agent; """
@@ -71,32 +70,6 @@ def test_a_run_with_a_second_attempt_that_repeats_steps(home: Home) -> None:
     (listed,) = home.json("list", "--goodput")
     assert listed["time"] == home.json("status", run.name)["time"]
     assert "time" not in home.json("list")[0]
-
-
-def test_a_run_that_goes_on_and_is_cancelled_then(home: Home) -> None:
-    began = time.time()
-    run = home.submit(f"{steps(1, 8)} for i in {{1..300}}; do sleep 0.2; done")
-    wait_for("the eighth step", lambda: "step 8/" in home.call("logs", run.name).stdout, 60)
-    time.sleep(1)
-    live = checked(home, run, began)
-    assert live["training"] > 1
-    home.call("cancel", run.name)
-    spent = checked(home, run, began)
-    assert spent["training"] >= 0.5
-    assert "detecting" not in spent
-
-
-def test_a_run_that_was_killed_and_left_no_record(home: Home) -> None:
-    began = time.time()
-    run = home.submit(f"{steps(1, 5)} {HELD} kill -9 $$")
-    wait_for("the fifth step", lambda: "step 5/" in home.call("logs", run.name).stdout, 60)
-    time.sleep(2)
-    let_go(run)
-    home.call("watch", run.name, code=1)
-    assert not run.attempt(1).end.exists()
-    spent = checked(home, run, began)
-    assert spent["detecting"] > 1
-    assert spent["training"] < 3
 
 
 def tracked(run: RunFolder) -> RunTracker:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -105,17 +103,6 @@ def test_a_new_attempt_makes_a_run_unfinished(many: Home, copy: RunFolder) -> No
     finally:
         attempt.rmdir()
     assert copy.name not in [row["run"] for row in many.json("status")]
-
-
-def test_an_older_run_is_unfinished_on_the_host_that_resubmits_it(many: Home) -> None:
-    """Which looks at the newest CHECKED runs only."""
-    oldest = RunFolder(many.runs / many.json("list")[-1]["run"])
-    many.index.resubmitting(oldest)
-    (path,) = databases(many)
-    with closing(sqlite3.connect(path)) as database:
-        rows = database.execute("SELECT run FROM runs WHERE status IS NULL").fetchall()
-    assert rows == [(oldest.name,)]
-    assert oldest.name not in [row["run"] for row in many.json("status")]
 
 
 def test_a_removed_run_and_a_copied_one(many: Home, copy: RunFolder) -> None:

@@ -97,23 +97,6 @@ def test_a_line_without_an_end_is_not_kept() -> None:
     assert grown < 10_000_000
 
 
-TRAINING = b"".join(
-    b" iteration %8d/ 900000 | consumed samples: %9d | elapsed time per iteration: 812 | lm loss: 2.%06dE+00 |\n"
-    % (n, n * 8, n)
-    for n in range(9000)
-)
-
-
-@pytest.mark.slow
-def test_a_large_log_is_fast() -> None:
-    """As much as the documentation promises, with room for a slow machine."""
-    pytest.importorskip("ahocorasick_rs", reason="without it, logs are read line by line")
-    begun = time.process_time()
-    found = scan(BOOK, "x", [TRAINING] * 50)
-    assert (found.last_step, found.last_total, found.lines) == (8999, 900000, 450_000)
-    assert time.process_time() - begun < 10
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 3, 17, 29])
 def test_a_failure_anywhere_in_a_large_log(at: int) -> None:

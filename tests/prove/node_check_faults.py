@@ -393,21 +393,6 @@ JOBS = (
         full=True,
     ),
     CheckJob(
-        "hangs",
-        (
-            Fault(
-                "an all-reduce with other nodes hangs",
-                "n3",
-                ("pairs",),
-                "GPU 0: no answer within 10 s (all-reduce)",
-                *shows("compute", "reduce hang"),
-                limit=STEP_3,
-            ),
-        ),
-        gpus=4,
-        full=True,
-    ),
-    CheckJob(
         "intel",
         (Fault("a GPU is missing (Intel)", "n2", ("gpus",), "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),),
         gpus=4,

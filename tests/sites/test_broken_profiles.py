@@ -38,15 +38,9 @@ BROKEN: dict[str, tuple[dict[str, str], str, str]] = {
     # How the file is written.
     "no YAML": ({"here": "name: [\n"}, "HL002", "here.yaml:2:1"),
     "empty": ({"here": ""}, "HL005", "here.yaml:1:1"),
-    "a byte that is no text": ({"here": "name: here\0\n"}, "HL007", "here.yaml:1:11"),
-    "a key twice": ({"here": f"{HEAD}{HEAD}{BODY}"}, "HL003", "here.yaml:2:1"),
-    "a tab": ({"here": f"{HEAD}\ttitle: x\n"}, "HL004", "here.yaml:2:1"),
-    "an object of Python": ({"here": top("title: !!python/object:os.system {}")}, "HL006", "here.yaml:2:8"),
     # Keys and types.
     "unknown key": ({"here": top("quues: {}")}, "HL010", "here.yaml:2:1"),
-    "unknown key inside": ({"here": node("gpu_requst: gres")}, "HL010", "here.yaml:5:42"),
     "text for a number": ({"here": HEAD + BODY.replace("gpus: 4", "gpus: four")}, "HL011", "here.yaml:5:39"),
-    "list for a text": ({"here": top("title: [a]")}, "HL011", "here.yaml:2:8"),
     "two dialects for GPUs": ({"here": node("gpu_request: [gres, gpus]")}, "HL011", "here.yaml:5:55"),
     "nothing that must be": ({"here": f"{HEAD}scheduler: slurm\n"}, "HL012", "here.yaml:1:1"),
     "a name with a slash": ({"here": f"name: a/b\n{BODY}"}, "HL013", "here.yaml:1:7"),
@@ -57,14 +51,7 @@ BROKEN: dict[str, tuple[dict[str, str], str, str]] = {
     "a key of jobs": ({"here": top("defaults: {tmie: 1h}")}, "HL010", "here.yaml:2:12"),
     "an option with dashes": ({"here": top("sbatch: {add: {--mem: 1}}")}, "HL013", "here.yaml:2:16"),
     # Layers.
-    "a circle": (
-        {"here": top("extends: a"), "a": "extends: b\n", "b": "extends: a\n"},
-        "HL307",
-        "b.yaml:1:10",
-    ),
     "a circle of one": ({"here": top("extends: [x, here]"), "x": "kind: base\n"}, "HL308", "here.yaml:2:14"),
-    "unknown base": ({"here": top("extends: nowhere")}, "HL308", "here.yaml:2:10"),
-    "a path out of the folder": ({"here": top("extends: [../a]")}, "HL309", "here.yaml:2:11"),
     "a number for a base": ({"here": top("extends: [3]")}, "HL309", "here.yaml:2:11"),
     "a base with a wrong key": ({"here": top("extends: a"), "a": "kind: base\nquues: {}\n"}, "HL010", "a.yaml:2:1"),
     "a value that a layer hides": (
@@ -73,10 +60,8 @@ BROKEN: dict[str, tuple[dict[str, str], str, str]] = {
         "a.yaml:2:30",
     ),
     "a kind that is none": ({"here": top("extends: a"), "a": "kind: bse\n"}, "HL013", "a.yaml:1:7"),
-    "a base alone": ({"here": top("kind: base")}, "HL310", "--site"),
     "a link to nowhere": ({"here": top("extends: gone")}, "HL308", "here.yaml:2:10"),
     # Parameters.
-    "a parameter without value": ({"here": top("parameters: {x: {about: it}}")}, "HL311", "here.yaml:2:17"),
     "a parameter that is not there": ({"here": top("title: '${param.x}'")}, "HL311", "here.yaml:2:8"),
     "a value for no parameter": ({"here": top("values: {x: 1}")}, "HL311", "here.yaml:2:13"),
     "a value that does not fit": (
@@ -87,36 +72,20 @@ BROKEN: dict[str, tuple[dict[str, str], str, str]] = {
     # Facts and steps.
     "facts of nothing": ({"here": top("facts: {quues: me}")}, "HL312", "here.yaml:2:9"),
     "a step that does nothing": ({"here": top("prelude: [{why: nothing}]")}, "HL314", "here.yaml:2:11"),
-    "a step of two minds": ({"here": top("prelude: [{modules: purge, source: /a}]")}, "HL314", "here.yaml:2:11"),
     "a step where it cannot be": (
         {"here": top("prelude: [{module_load: [a], where: container}]")},
         "HL314",
         "here.yaml:2:11",
     ),
     # Queues and requests.
-    "rows that overlap": (
-        {"here": queue("limits: [{nodes: 1-4, time: 1h}, {nodes: 4-8, time: 2h}]")},
-        "HL315",
-        "here.yaml:7:101",
-    ),
     "a row that goes backwards": ({"here": queue("limits: [{nodes: 9-5, time: 1h}]")}, "HL315", "here.yaml:7:77"),
     "a row of no number": ({"here": queue("limits: [{nodes: few, time: 1h}]")}, "HL013", "here.yaml:7:77"),
     "GPUs asked for twice": ({"here": top("sbatch: {add: {gres: 'gpu:4'}}")}, "HL316", "here.yaml:2:22"),
     "a type that is not said": ({"here": node("gpu_request: gres-type")}, "HL316", "here.yaml:5:55"),
-    "no such class of nodes": (
-        {"here": HEAD + BODY.replace("node_class: gpu", "node_class: a100")},
-        "HL304",
-        "here.yaml:7:21",
-    ),
     "no such queue": ({"here": top("default_queue: gpus")}, "HL302", "here.yaml:2:16"),
-    "ports": ({"here": top("network: {ports: [29500, 61000]}")}, "HL305", "here.yaml:2:18"),
-    "a pattern": ({"here": top("account: {pattern: 'a['}")}, "HL306", "here.yaml:2:20"),
     # What must not be in it.
     "a token": ({"here": top(f"title: {TOKEN}")}, "HL317", "here.yaml:2:8"),
-    "a secret's variable": ({"here": top("env: [{set: {WANDB_API_KEY: abc}}]")}, "HL317", "here.yaml:2:29"),
     "a secret's step": ({"here": top("prelude: [{set: {A_TOKEN: abc}}]")}, "HL317", "here.yaml:2:27"),
-    # The system.
-    "retired": ({"here": top("lifecycle: {state: retired, successor: there}")}, "HL318", "here.yaml:2:12"),
 }
 
 
@@ -126,7 +95,7 @@ def test_a_broken_profile_says_what_where_and_what_to_do(  # noqa: PLR0917 - the
 ) -> None:
     write(**texts, there=f"name: there\n{BODY}")
     (tmp_path / "shared" / "gone.yaml").symlink_to(tmp_path / "nowhere.yaml")
-    found = refused(job="account: me\n" if code == "HL306" else "")
+    found = refused()
     assert (code, position) in [(one.code, str(one.place).rsplit("/", 1)[-1]) for one in found]
     assert plan("there").plan.site == "there"
 

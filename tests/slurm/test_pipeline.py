@@ -149,16 +149,3 @@ def test_it_goes_on_though_the_node_of_the_last_running_point_dies(user_in_troub
     status = user.until(answer["run"], "COMPLETED", "FAILED")
     assert {one["stage"]: one["state"] for one in status["stages"]} == {"train": "COMPLETED", "evaluate": "COMPLETED"}
     assert (last / "attempts" / "002").exists()
-
-
-@pytest.mark.prove
-def test_a_stage_for_the_failure_of_another_one_starts_with_no_client_running(user: User) -> None:
-    text = JOB.partition("jobs:")[0] + 'jobs:\n  a: {command: ["false"]}\n  b: {after: a, command: ["true"]}\n'
-    rescue = "  rescue: {after: {a: not-ok}, command: [sh, -c, 'touch $HPC_LAUNCH_RUN_DIR/../rescued']}\n"
-    answer = user.submit(text + rescue)
-    folder = Path(answer["folder"])
-    wait_until(lambda: (folder / "rescued").exists(), timeout=300)
-    status = user.until(answer["run"], "FAILED")
-    assert {one["stage"]: one["state"] for one in status["stages"]} == {
-        "a": "FAILED", "b": "CANCELLED", "rescue": "COMPLETED",
-    }  # fmt: skip

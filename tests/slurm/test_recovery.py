@@ -6,13 +6,12 @@ Each training writes a line into a file, so that what really ran is counted, wha
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.faults import PATIENCE_S, wait_until
+from tests.cluster.faults import wait_until
 from tests.slurm.user import PROFILES, User
 
 STALE = "OSError: [Errno 116] Stale file handle: /scratch/corpus/part-7.bin"
@@ -40,11 +39,6 @@ def ended(folder: Path, number: int) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def unhooked(user: User, run: dict[str, Any]) -> None:
-    """Take the job's own end hook away: only drivers from outside are left."""
-    user.cluster.run(["rm", "-f", str(Path(run["folder"]) / "after.sh")], check=True)
-
-
 def attempts(status: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(one["state"], one["class"], one["verdict"]) for one in status["attempts"]]
 
@@ -60,23 +54,6 @@ def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User)
     assert attempts(status) == [("FAILED", "filesystem_error", "RETRY"), ("COMPLETED", "success", "NONE")]
     assert len(user.trainings(marker(user))) == 2
     assert any("Stale file handle" in quote["text"] for quote in status["attempts"][0]["evidence"])
-
-
-def test_of_five_drivers_at_once_one_makes_the_next_attempt(user: User) -> None:
-    go = user.home / "go"
-    run = user.submit(job(user, f"while [ ! -e {go} ]; do sleep 0.2; done; {fails_once()}"))
-    unhooked(user, run)
-    user.until(run["run"], "RUNNING", "STARTING")
-    drivers = [user.popen("watch", run["run"]) for _ in range(5)]
-    time.sleep(3)
-    user.cluster.run(["touch", str(go)], check=True)
-
-    ends = [(driver.communicate(timeout=PATIENCE_S), driver.returncode) for driver in drivers]
-
-    assert [code for _, code in ends] == [0] * 5, ends
-    status = user.status(run["run"])
-    assert [attempt["number"] for attempt in status["attempts"]] == [1, 2]
-    assert user.trainings(marker(user)) == [attempt["job_id"] for attempt in status["attempts"]]
 
 
 @pytest.mark.slow
@@ -100,21 +77,6 @@ def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> Non
         ("time_limit", "CONTINUE"),
         ("success", "NONE"),
     ]
-
-
-def test_a_job_that_can_never_start_is_taken_out_of_the_queue(user: User) -> None:
-    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: unlimited")
-    text = text.replace("limits: [{nodes: 1-4, time: 1:00:00}]", "limits: []")
-    user.job(text, "sites/unlimited.yaml")
-    never = user.job(job(user, "true", time="05:00:00", retry="{stuck_after: 1s}"))
-    submitted = user.launch("submit", never, "--site", "unlimited", "--wait")
-
-    assert submitted.returncode in {1, 4}, submitted.stdout + submitted.stderr
-    status = user.status()
-    assert status["state"] == "STOPPED", status
-    assert [verdict for _, _, verdict in attempts(status)] == ["STOP"]
-    assert "could never start" in status["reason"]
-    wait_until(lambda: not any(str(status["job_id"]) in line for line in user.cluster.jobs() or []))
 
 
 def test_a_sentinel_looks_after_a_job_that_cannot_do_it_itself(user: User) -> None:

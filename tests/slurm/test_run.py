@@ -26,13 +26,6 @@ def test_twice_in_one_allocation(user: User) -> None:
     assert user.status("inside")["state"] == user.status("again")["state"] == "COMPLETED"
 
 
-def test_a_failure_comes_out(user: User) -> None:
-    job = user.job("name: fails\nlauncher: srun\ncommand: sh -c 'exit 7'\n")
-    done = user.cluster.run(["salloc", "--cpus-per-task=2", "hpc-launch", "run", job], cwd=user.home, env=user.env)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert user.status()["attempts"][0]["exit_code"] == 7
-
-
 def test_an_allocation_of_another_size(user: User) -> None:
     done = user.cluster.run(
         ["salloc", "--cpus-per-task=2", "hpc-launch", "run", user.job(JOB)], cwd=user.home, env=user.env

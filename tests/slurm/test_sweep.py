@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -81,31 +80,6 @@ def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
     user.cluster.run(["sh", "-c", f"mv {user.home}/{name}.0 {user.home}/runs/{name}"], check=True)
     assert user.launch("resubmit", f"{name}/2", "--json").returncode == 0
     assert json.loads(user.launch("list", "--json").stdout)[0]["state"] != "FAILED"
-
-
-@pytest.mark.prove
-def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:
-    limit_to_three_jobs(user)
-    points = [train(number, sleep=20) for number in range(5)]
-    done = user.launch("submit", user.job(job(points, "  limit: 2\n")), "--json")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    name, array = answer["run"], answer["job_id"]
-    assert (answer["points"], answer["left"]) == (5, 2)
-    shown = user.cluster.run(["scontrol", "show", "job", array], check=True).stdout
-    assert re.search(r"ArrayTaskThrottle=2\b", shown)
-    cancelled = user.launch("cancel", name)
-    assert cancelled.stdout.count("job") == 1
-    assert array in cancelled.stdout
-    assert user.launch("watch", name).returncode == 1
-    assert set(status(user, name)["counts"]) == {"CANCELLED"}
-
-    again = user.launch("resubmit", name, "--json")
-    assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["left"] == 2, again.stdout + again.stderr
-    assert status(user, name)["counts"]["CANCELLED"] == 2
-    assert json.loads(user.launch("list", "--json").stdout)[0]["state"] in ("PENDING", "STARTING", "RUNNING")
-    assert user.launch("cancel", name).returncode == 0
 
 
 def test_ending_points_submit_the_rest_unattended(user: User) -> None:

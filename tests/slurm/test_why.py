@@ -47,9 +47,10 @@ def test_a_node_without_the_interpreter_is_named(user: User) -> None:
         assert user.cluster.node_exec(node, make, user=user.cluster.user).returncode == 0
     bad = user.cluster.nodes[2]
     user.cluster.node_exec(bad, ["rm", "-r", venv])
-    job = JOB.format("no-venv", "python3 -V").replace("nodes: 2", f"nodes: {len(user.cluster.nodes)}")
+    job = f"name: no-venv\nlauncher: srun\nnodes: {len(user.cluster.nodes)}\ncpus_per_node: 1\nretry: 1\n"
+    command = "command: [python3, -c, 'import sys; print(sys.prefix)']\n"
 
-    found = why(user, "no-venv", job + f"environment: {{venv: {venv}}}\n")
+    found = why(user, "no-venv", f"{job}{command}environment: {{venv: {venv}}}\n")
 
     assert found["first_failure"]["node"] == bad, found
     assert any(f"{bad}: {venv}/bin/python3 is missing" in quote["text"] for quote in found["evidence"]), found
