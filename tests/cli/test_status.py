@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
-import pytest
-
 from hpc_launch.runs.status.run_status import RUN_STATES, STATE_SOURCES
 from tests.view.home import LONG, Home
 
@@ -76,22 +71,6 @@ def test_a_run_that_was_taken_up_again_counts_as_live(home: Home) -> None:
     assert found["attempts"][0]["state"] == "COMPLETED"
     assert found["state"] in RUN_STATES
     assert found["job_id"] == home.job_id(run, 2) != home.job_id(run)
-
-
-@pytest.mark.parametrize(
-    "words", ["status @last --json", "list --json", "logs @last", "why @last --json", "cancel @last", "completion bash"]
-)
-def test_verbs_for_programs_need_no_heavy_library(shared_home: Home, words: str) -> None:
-    if not shared_home.runs.exists():
-        shared_home.submit("true")
-        shared_home.call("watch", "@last")
-    code = (
-        f"import sys; from hpc_launch.cli.main import group; group({words.split()}, standalone_mode=False);"
-        "print(*[name for name in ('rich', 'submitit', 'jinja2', 'torch', 'deepspeed') if name in sys.modules])"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=shared_home.environment, capture_output=True, text=True, check=True, timeout=60)
-    assert not done.stdout.splitlines()[-1].strip()
 
 
 def test_an_unknown_name_is_a_usage_error(home: Home) -> None:

@@ -76,6 +76,7 @@ def met(output: str, processes: int = 4) -> list[dict[str, Any]]:
     return said
 
 
+@pytest.mark.prove
 def test_plain_ddp_as_nanogpt_does_it(team: Team) -> None:
     output = team.train("nanogpt/job.yaml")
     ranks = dict(re.findall(r"rank (\d) of 4 on host (n\d), 2 micro steps each", output))

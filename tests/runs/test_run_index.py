@@ -12,7 +12,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.runs import index_database
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.run_index import Index, user_index
+from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from tests.runs.fake import FakeScheduler
 from tests.runs.samples import prepared
@@ -73,14 +73,6 @@ def test_a_locked_database_is_passed_over(index: Index, three: list[RunFolder]) 
         connection.close()
 
 
-def test_no_database_at_all(index: Index, three: list[RunFolder]) -> None:
-    path = database(index)
-    path.unlink()
-    path.mkdir()
-
-    assert names(again(index)) == {"alpha", "beta", "beta2"}
-
-
 def test_a_state_folder_that_cannot_be_made(tmp_path: Path, runs: Path, scheduler: FakeScheduler) -> None:
     (tmp_path / "state").write_text("a file")
     index = Index(tmp_path / "state", {"HPC_LAUNCH_HOME": str(runs)})
@@ -88,13 +80,6 @@ def test_a_state_folder_that_cannot_be_made(tmp_path: Path, runs: Path, schedule
     run, _, _ = submit_new(prepared(runs), scheduler, index=index)
 
     assert [entry.run for entry in index.entries()] == [run.name]
-
-
-def test_runs_of_another_host_are_found(index: Index, three: list[RunFolder]) -> None:
-    database(index).unlink()
-
-    assert names(again(index)) == {"alpha", "beta", "beta2"}
-    assert names(Index(index.folder, {})) == {"alpha", "beta", "beta2"}
 
 
 def test_a_run_that_was_removed_is_gone(index: Index, three: list[RunFolder]) -> None:
@@ -126,11 +111,6 @@ def test_a_run_that_cannot_be_looked_at_for_the_moment_stays_in_the_index(index:
     names_of.rename(aside)
     names_of.symlink_to("x" * 300)  # as a file server that does not answer: ENAMETOOLONG, not ENOENT
     assert names(again(index)) == {"alpha", "beta", "beta2"}
-
-
-def test_where_the_index_is(tmp_path: Path) -> None:
-    assert user_index({"XDG_STATE_HOME": str(tmp_path)}).folder == tmp_path / "hpc-launch"
-    assert user_index({"HOME": str(tmp_path)}).folder == tmp_path / ".local" / "state" / "hpc-launch"
 
 
 def test_names_of_a_run(

@@ -6,35 +6,15 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from hpc_launch.base.json_records import as_record
-from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
 from hpc_launch.runs.records.run_info import ProcessRecord, by_this_process, certainly_gone, this_process
 from hpc_launch.runs.records.submission import Claim, ScriptRecord
 from hpc_launch.schedulers.scheduler import JobRecord
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("n1", ("n1",)),
-        ("n[1-3]", ("n1", "n2", "n3")),
-        ("n[08-10,12],gpu3", ("n08", "n09", "n10", "n12", "gpu3")),
-        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
-        ("", ()),
-        (None, ()),
-        ("n[1-999999999]", ("n[1-999999999]",)),
-        ("n[1", ("n[1",)),
-        ("n[5-1]", ("n[5-1]",)),
-    ],
-)
-def test_host_lists(text: str | None, names: tuple[str, ...]) -> None:
-    assert names_or_text(text) == names
 
 
 def test_this_process_is_there() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.schedulers.slurm.pending_reasons import never
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S
-from tests.busy import patience
 from tests.cluster import Cluster
 from tests.schedulers.login_node import Failed, LoginNode
 
@@ -30,13 +28,6 @@ def accounted(record: JobRecord) -> bool:
     return record.ended_for_good and record.derived_exit_code is not None
 
 
-def failure(call: Future[Any]) -> str:
-    """The class of the error that a call ended with."""
-    error = call.exception()
-    assert isinstance(error, Failed), error
-    return error.kind
-
-
 @pytest.fixture
 def login(cluster: Cluster, user_dir: Path) -> LoginNode:
     return LoginNode(cluster, user_dir)
@@ -45,11 +36,6 @@ def login(cluster: Cluster, user_dir: Path) -> LoginNode:
 @pytest.fixture
 def login_bare(cluster_bare: Cluster, user_dir: Path) -> LoginNode:
     return LoginNode(cluster_bare, user_dir)
-
-
-@pytest.fixture
-def disturbed(disturbed_cluster: Cluster, user_dir: Path) -> LoginNode:
-    return LoginNode(disturbed_cluster, user_dir)
 
 
 def test_a_job_is_submitted_and_ends(login: LoginNode) -> None:
@@ -224,32 +210,3 @@ def test_a_job_that_the_controller_has_forgotten() -> None:
         assert (record.source, record.state, record.derived_exit_code) == ("sacct", "FAILED", 0)
         assert record.ended is not None
         assert [record.job_id for record in login.find("gone.t0.1")] == [failed]
-
-
-@pytest.mark.slow
-def test_a_frozen_controller_takes_the_job_and_gives_no_answer(disturbed: LoginNode) -> None:
-    cluster = disturbed.cluster
-    folder = disturbed.folder()
-    cluster.freeze_controller()
-    try:
-        # At the same time: Slurm's commands take 10 to 20 s each to give up.
-        with ThreadPoolExecutor() as pool:
-            begin = time.monotonic()
-            submitted = pool.submit(disturbed.submit, SLEEP, name="frozen.t0.1", folder=folder)
-            found = pool.submit(disturbed.find, "frozen.t0.1")
-            asked = pool.submit(disturbed.query, "1", fresh=True)
-            assert failure(submitted) == "NoContact"
-            assert failure(found) == "Unreachable"
-            assert failure(asked) == "Unreachable"
-            assert time.monotonic() - begin < patience(45)
-            # The controller is in trouble: the next process does not ask it at once.
-            begin = time.monotonic()
-            assert failure(pool.submit(disturbed.query, "1", fresh=False)) == "Unreachable"
-            assert time.monotonic() - begin < patience(5)
-    finally:
-        cluster.thaw_controller()
-    end = time.monotonic() + 30
-    while not (jobs := disturbed.find("frozen.t0.1")):
-        assert time.monotonic() < end
-        time.sleep(0.5)
-    assert len(jobs) == 1

@@ -34,9 +34,10 @@ def inside(cluster_sid: Cluster, sif: Path) -> list[str]:
     return ["--set", f"container.image={sif}", "--set", f"container.binds={json.dumps(binds)}"]
 
 
+@pytest.mark.prove  # tests.slurm.test_table trains in an image, too
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["torchrun", prove("deepspeed")])
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 def test_the_example_trains_in_an_image(user: User, inside: list[str], launcher: str) -> None:
     name = "job.yaml" if launcher == "torchrun" else "job-deepspeed.yaml"
     done = user.launch("submit", str(EXAMPLE.with_name(name)), "--wait", "--set", "args.steps=10", *SMALL, *inside)

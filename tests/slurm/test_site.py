@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.cluster import Cluster
 from tests.slurm.user import User
 
 SITE = """
@@ -58,3 +61,42 @@ def test_steps_and_variables_are_where_the_profile_puts_them(user: User) -> None
     found += user.cluster.run(["find", str(user.home / "runs"), "-path", "*copy-n[1-4]/job.yaml"]).stdout
     names = ("/once", *(name for node in (first, second) for name in (f"/on-{node}", f"/copy-{node}/job.yaml")))
     assert [name for name in names if f"{name}\n" not in found] == []
+
+
+# --- Inside an image, in a real Apptainer: files sourced there, and whose word is the last ---
+
+INSIDE_SITE = """
+name: here
+extends: testcluster
+prelude:
+  - {source: "HOME/adapt.sh", where: container, when: {container: true}}
+env:
+  - {set: {FROM_INSIDE_SITE: site, KEPT: site}}
+  - {set: {FROM_INSIDE_SITE: inner}, scope: container}
+  - {set: {ONLY_INSIDE: "of rank ${shell.RANK}"}, scope: container}
+  - {unset: [GONE], scope: container}
+  - {set: {NODE_SCOPE: "${shell.SLURM_NODEID}"}, scope: node}
+"""
+INSIDE_JOB = """
+name: inside
+site: here
+nodes: 2
+launcher: srun
+time: 2m
+env: {MINE: job, GONE: job}
+container: {image: SIF, binds: [HOME]}
+command: [sh, -c, 'echo "$RANK|$FROM_INSIDE_SITE|$ONLY_INSIDE|$MINE|$KEPT|$NODE_SCOPE|$${GONE-gone}|$ADAPTED"']
+"""
+
+
+@pytest.mark.slow
+def test_a_file_sourced_inside_does_not_beat_the_job(cluster_sid: Cluster, user_dir: Path, sif: Path) -> None:
+    user = User(cluster_sid, user_dir)
+    user.job("export ADAPTED=yes MINE=adapted FROM_INSIDE_SITE=adapted\n", "adapt.sh")
+    user.job(INSIDE_SITE.replace("HOME", str(user.home)), "config/hpc-launch/sites/here.yaml")
+    job = user.job(INSIDE_JOB.replace("SIF", str(sif)).replace("HOME", str(user.home)))
+    done = user.launch("submit", job, "--wait")
+    log = user.launch("logs", "@last").stdout
+    assert done.returncode == 0, done.stdout + done.stderr + log
+    for rank in (0, 1):
+        assert f"{rank}|inner|of rank {rank}|job|site|{rank}|job|yes" in log

@@ -8,6 +8,7 @@ import re
 import pytest
 import yaml
 
+from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
 from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
@@ -36,6 +37,7 @@ def test_torchrun_trains_over_three_uneven_hosts(user: SshUser) -> None:
     user.nothing_left()
 
 
+@pytest.mark.prove  # tests.slurm.test_without_srun has pdsh in a job of Slurm
 @pytest.mark.torch("deepspeed")
 def test_deepspeed_trains_over_pdsh(user: SshUser) -> None:
     launcher = {"name": "deepspeed", "multinode": "pdsh"}
@@ -124,3 +126,28 @@ def test_a_profile_is_learned_from_the_hosts_and_used(user: SshUser) -> None:
     run = user.launch("submit", job(user, "print('done')\n", "none", nodes=2), "--site", "learned", "--wait")
     assert run.returncode == 0, run.stdout + run.stderr
     assert user.status()["attempts"][0]["nodes"] == ["n1", "n2"]
+
+
+# A program that starts its processes itself.
+OWN = "name: own\nlauncher: none\nnodes: 2\nretry: {max_attempts: 1}\n"
+
+
+def test_the_hosts_of_a_program_are_leased_and_it_ends_when_one_is_lost(user: SshUser) -> None:
+    user.profile("hosts: {n1: 2, n2: 1}", shared=False)
+    job = user.job(
+        f"{OWN}command: [bash, -c, 'sleep 301 & echo $(wc -l <$HPC_LAUNCH_ATTEMPT_DIR/hostfile) hosts; wait']\n"
+    )
+    run = json.loads(user.launch("submit", job, "--json").stdout)["run"]
+    wait_until(
+        lambda: "2 hosts" in user.launch("logs", run).stdout, explain=lambda: user.launch("logs", run).stdout, every=0.5
+    )
+    again = user.launch("submit", job)
+    assert again.returncode == 4, again.stdout + again.stderr
+    assert f"n2 is in use by {user.cluster.user}: run {run}" in again.stderr
+    user.kill("n2", "sshd")
+    only = user.until(run, "FAILED", "STOPPED")["attempts"][0]
+    assert (only["class"], only["exit_code"]) == ("node_failure", 255), only
+    user.nothing_left()
+    done = user.launch("submit", user.job(f"{OWN}command: echo well\n"), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr + user.launch("logs", "@last").stdout
+    user.nothing_left()
