@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
@@ -54,7 +55,7 @@ def list_command(site: str | None, as_json: bool) -> None:
     store = _store(site)
     standing = store.standing()
     if as_json:
-        echo_json([_as_json(one) for one in standing])
+        echo_json([{**to_builtins(one), "count": one.count} for one in standing])
         return
     if not standing:
         click.echo("no node is recorded as bad", err=True)
@@ -151,18 +152,6 @@ def _site_name(site: str | None) -> str:
         print_note(f"site {match.name}: {match.reason}")
         name = match.name
     return name
-
-
-def _as_json(one: BadNode) -> dict[str, object]:
-    from msgspec import to_builtins
-
-    return {
-        "node": one.node,
-        "count": one.count,
-        "avoided": one.avoided,
-        "expires": one.expires,
-        "notes": [to_builtins(note) for note in one.notes],
-    }
 
 
 def _table(nodes: Sequence[BadNode]) -> list[str]:

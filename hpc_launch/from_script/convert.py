@@ -92,7 +92,7 @@ def convert(
     Args: path: the script. output: the job file; by default beside the shell's folder. site: the site profile; detected
     if None. environment: of this shell.
     """
-    script = read_old_script(path, folder, environment)
+    script = understand(read_script(path), os.path.basename(path), folder, environment)
     output = output if output is not None else Path(f"{job_name(path.stem)}.yaml")
     site_path = output.with_name(f"{output.stem}.site.yaml")
     part = _known(script, site, environment.get("HPC_LAUNCH_SITE"), output)
@@ -122,13 +122,8 @@ def _known(script: OldScript, site: str | None, usual: str | None, output: Path)
     return known_site(script, profile, reference) if site or usual or profile.scheduler.type == "slurm" else None
 
 
-def read_old_script(path: Path, folder: str, environment: Mapping[str, str]) -> OldScript:
-    """Read a script that is submitted in `folder`. Raises UsageError if it is not the text of a shell script."""
-    return understand(read_script(path), os.path.basename(path), folder, environment)
-
-
 def understand(script: ScriptText, name: str, folder: str, environment: Mapping[str, str]) -> OldScript:
-    """The same for a script's text."""
+    """Read the text of a script that is submitted in `folder`. Raises UsageError for one that cannot be read."""
     lines = script.text.split("\n")
     filled = _PLACEHOLDER.sub(r"\1", script.text)
     ledger = Ledger(lines)

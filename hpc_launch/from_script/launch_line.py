@@ -76,7 +76,8 @@ _LAUNCHERS = {
         "deepspeed-hostfile deepspeed-multinode-launcher max-restarts monitor-interval role tee log-dir",
         "",
         "config-file use-fsdp fsdp-sharding-strategy fsdp-auto-wrap-policy fsdp-state-dict-type fsdp-offload-params "
-        "fsdp-transformer-layer-cls-to-wrap fsdp-version fsdp-reshard-after-forward",
+        "fsdp-transformer-layer-cls-to-wrap fsdp-version fsdp-reshard-after-forward offload-optimizer-device "
+        "offload-param-device zero3-init-flag zero3-save-16bit-model dynamo-backend gpu-ids",
         "multi-gpu use-deepspeed use-fsdp cpu module no-python same-network debug quiet",
         {"m": "module"},
         {
@@ -84,14 +85,8 @@ _LAUNCHERS = {
             "deepspeed-config-file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
             "gradient-accumulation-steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
             "gradient-clipping": "ACCELERATE_GRADIENT_CLIPPING",
-            "offload-optimizer-device": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
-            "offload-param-device": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
-            "zero3-init-flag": "ACCELERATE_DEEPSPEED_ZERO3_INIT",
-            "zero3-save-16bit-model": "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
             "mixed-precision": "ACCELERATE_MIXED_PRECISION",
-            "dynamo-backend": "ACCELERATE_DYNAMO_BACKEND",
             "num-cpu-threads-per-process": "OMP_NUM_THREADS",
-            "gpu-ids": "CUDA_VISIBLE_DEVICES",
         },  # accelerate/utils/launch.py, 1.15
     ),
 }

@@ -92,12 +92,7 @@ class Settings:
                 if isinstance(value, Value):
                     self._set(text_of(child), value, lines, exported=True)
             elif child.type not in {"word", "variable_name", "comment"} and exported:
-                for word in self.variables.words(child):
-                    name, equals, _ = word.text.partition("=")
-                    if word.value.known and equals:
-                        self._set(name, word.with_text(word.text[len(name) + 1 :]).value, lines, exported=True)
-                    else:
-                        self.ledger.not_understood(lines, "exports what is known only in the job")
+                self.ledger.not_understood(lines, "exports what is known only in the job: write `export NAME=VALUE`")
         self.ledger.unnecessary([line for line in lines if line not in self.ledger.notes], "declares only")
 
     def pair(self, node: Node) -> tuple[str, Value | tuple[Value, ...]]:

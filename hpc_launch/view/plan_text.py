@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import to_builtins
+
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import MemoryEstimate, reductions
 from hpc_launch.estimate.step_time import Walltime
@@ -212,14 +214,7 @@ def plan_json(plan: JobPlan) -> dict[str, Any]:
         "time": _time_json(plan),
         "gpu_hours": plan.walltime.gpu_hours if plan.walltime is not None else None,
         "job_gpu_hours": plan.job_gpu_hours,
-        "balance": None
-        if plan.balance is None
-        else {
-            "account": plan.balance.account,
-            "resource": plan.balance.resource,
-            "limit_h": plan.balance.limit_h,
-            "used_h": plan.balance.used_h,
-        },
+        "balance": to_builtins(plan.balance),
         "unknown": _unknown(plan),
         "assumed": list(training.assumed) if isinstance(training, JobTraining) else [],
         "findings": [finding.as_json() for finding in plan.findings],

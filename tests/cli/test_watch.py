@@ -141,14 +141,3 @@ def test_interrupted_on_a_terminal(home: Home) -> None:
     assert code == 130
     assert text.endswith(f"follow again with: hpc-launch watch {run.name}\r\n")
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h")
-
-
-@pytest.mark.filterwarnings("ignore:.*forkpty:DeprecationWarning")
-def test_no_colour_where_none_is_wanted(home: Home) -> None:
-    home.submit()
-    home.environment["NO_COLOR"] = "1"
-    text, _ = in_terminal(home, "watch", "@last")
-    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text)
-    home.environment["TERM"] = "dumb"
-    text, _ = in_terminal(home, "status", "@last")
-    assert "\x1b" not in text

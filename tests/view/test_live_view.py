@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.runs.status.progress_reader import Progress
-from hpc_launch.view.live_view import REFRESHES, LineFollower, LiveFollower, follower
+from hpc_launch.view.live_view import LineFollower, LiveFollower, follower
 from tests.view.samples import HOSTILE, attempt, status, steers
 
 
@@ -106,19 +106,6 @@ def test_one_run_live(tmp_path: Path) -> None:
     assert "\x1b[2J" not in text
     assert "Ctrl-C stops watching; the job keeps running" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h"), "the cursor must come back"
-
-
-def test_it_is_not_drawn_more_than_four_times_a_second() -> None:
-    stream = Terminal()
-    display = LiveFollower(stream, many=False)
-    began = time.monotonic()
-    while time.monotonic() - began < 1.5:
-        display.update(status())
-        time.sleep(0.01)
-    spent = time.monotonic() - began
-    display.close()
-    # One at the start and one at the end come on top.
-    assert stream.getvalue().count("Ctrl-C") <= spent * REFRESHES + 2
 
 
 def test_many_runs_live_fit_the_height(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from hpc_launch.performance.run_times import RunTimes, run_times
 from hpc_launch.performance.time_account import CATEGORIES, Interval, TimeAccount
-from hpc_launch.report.charts import DARK, LIGHT, coarse, curves, ticks, time_label, time_ticks
+from hpc_launch.report.charts import DARK, LIGHT, coarse, curves, ticks
 from hpc_launch.report.run_page import RunReport, run_page
 from hpc_launch.runs.layout import RunFolder
 from tests.view.samples import HOSTILE, NOW, attempt, status
@@ -171,19 +171,6 @@ def test_what_is_too_short_to_see_is_not_drawn() -> None:
 )
 def test_round_numbers(low: float, high: float, expected: list[float]) -> None:
     assert ticks(low, high) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("span", [0.5, 7, 100, 4000, 86400, 1e6, 1e8])
-def test_round_times(span: float) -> None:
-    found = time_ticks(span)
-    assert found[0] == 0
-    assert found[-1] <= span
-    assert len(found) <= 10
-
-
-def test_labels_of_times() -> None:
-    labels = [time_label(seconds) for seconds in (0, 0.5, 30, 90, 900, 9000, 259200)]
-    assert labels == ["0", "0.5 s", "30 s", "1 m 30 s", "15 m 00 s", "2 h 30 m", "3 d 0 h"]
 
 
 @pytest.mark.parametrize(("one", "other"), [(1e308, -1e308), (0.0, 5e-324), (1e299, -1e299)])
