@@ -12,7 +12,9 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.container import SECRET_NAME
 from hpc_launch.job.document import Document, KeyPath, flow_yaml
+from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer
+from hpc_launch.job.reader import long_form
 from hpc_launch.job.yaml_source import parse_document, read_document
 
 _OPEN_MAPPINGS = frozenset({"args", "env", "sbatch"})
@@ -20,7 +22,7 @@ _OPEN_MAPPINGS = frozenset({"args", "env", "sbatch"})
 
 
 def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
-    """Build the layer of all `--set` options. Later options override earlier ones."""
+    """Build the layer of all `--set` options, in its long form. Later options override earlier ones."""
     data: dict[str, Any] = {}
     places: dict[KeyPath, Place] = {}
     written: dict[KeyPath, str] = {}
@@ -46,7 +48,8 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
             written[(*path, *value_path[1:])] = original
         for value_path in document.places:
             places[(*path, *value_path[1:])] = place
-    return Layer("--set", data, places, places, written)
+    long = long_form(Layer("--set", data, places, places, written), JobSpec)
+    return Layer("--set", long.data, long.places, long.key_places, long.written)
 
 
 def _split(key: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import KeyPath, Origin, Source
+from hpc_launch.job.reader import LongForm
 from hpc_launch.job.type_hints import fields_of, members
 
 OperatorKind = Literal["append", "prepend", "remove", "replace"]
@@ -44,16 +45,15 @@ class Layer(Struct, frozen=True):
 
 
 def parse_operators(name: str, source: Source, types: Mapping[KeyPath, type[Struct]]) -> tuple[Layer, list[Finding]]:
-    """A source as a layer, in which every key with an operator has its plain name.
+    """A source as a layer in its long form, in which every key with an operator has its plain name.
 
     `types` maps a path to its class, with `()` for the root. HL021 if the operator's value has the wrong type, or a key
     is given twice.
     """
     parser = _OperatorParser(source, types)
-    data = parser.value(source.data, types.get(()), (), ())
+    long = parser.document()
     operators = {path: tuple(found) for path, found in parser.operators.items()}
-    places, key_places, written = parser.tables
-    return Layer(name, data, places, key_places, written, operators), parser.findings
+    return Layer(name, long.data, long.places, long.key_places, long.written, operators), parser.findings
 
 
 def parse_key(key: str, known: Iterable[str]) -> tuple[str, OperatorKind] | None:
@@ -72,40 +72,19 @@ def _extends_by_default(type_: Any) -> bool:
     return any(meta.extra and meta.extra.get("merge") == "append" for one in members(type_) for meta in one.metas)
 
 
-def _inner_type(type_: Any, container: Any) -> Any:
-    """The type of the values of a mapping, or of the items of a list, if `type_` accepts one."""
-    return next((one.args[-1] for one in members(type_) if one.kind is container and one.args), None)
-
-
-class _OperatorParser:
+class _OperatorParser(LongForm):
     def __init__(self, source: Source, types: Mapping[KeyPath, type[Struct]]) -> None:
-        self.source = source
-        self.types = types
-        self.tables: tuple[dict[KeyPath, Any], ...] = ({}, {}, {})
-        """`places`, `key_places` and `written` of the plain names."""
+        super().__init__(source, types)
         self.operators: dict[KeyPath, list[MergeOperator]] = {}
         self.findings: list[Finding] = []
 
-    def value(self, value: Any, type_: Any, old: KeyPath, new: KeyPath) -> Any:
-        """A copy of `value`, whose path is `old` in the source and `new` with plain names."""
-        source = self.source
-        for table, result in zip((source.places, source.key_places, source.written), self.tables, strict=True):
-            if old in table:
-                result[new] = table[old]
-        type_ = self.types.get(new, type_)
-        if isinstance(value, list):
-            inner = _inner_type(type_, list)
-            return [self.value(child, inner, (*old, at), (*new, at)) for at, child in enumerate(value)]
-        if not isinstance(value, Mapping):
-            return value
-        struct = next((one.kind for one in members(type_) if one.is_struct), None)
-        if struct is not None:
-            return self.mapping(value, struct, old, new)
-        inner = _inner_type(type_, dict)
-        return {key: self.value(child, inner, (*old, key), (*new, key)) for key, child in value.items()}
-
-    def mapping(self, data: Mapping[str, Any], type_: type[Struct], old: KeyPath, new: KeyPath) -> dict[str, Any]:
-        fields = fields_of(type_)
+    def mapping(
+        self, data: Mapping[str, Any], struct: type[Struct] | None, value_type: Any, old: KeyPath, new: KeyPath
+    ) -> dict[str, Any]:
+        """The mapping with the plain names of its keys, whose operators are recorded."""
+        if struct is None:
+            return super().mapping(data, struct, value_type, old, new)
+        fields = fields_of(struct)
         result: dict[str, Any] = {}
         for key, child in data.items():
             operator_key = parse_key(key, fields)
@@ -118,8 +97,8 @@ class _OperatorParser:
                     message = f"`{name}` is set here and also changed by `{key}`"
                     self.report(old_path, message, "remove one of the two keys")
                     continue
-            inner = fields[name].type if name in fields else None
-            if operator_key is None and isinstance(child, list) and inner is not None and _extends_by_default(inner):
+            inner = fields[name].type if name in fields else value_type
+            if operator_key is None and isinstance(child, list) and _extends_by_default(inner):
                 place = self.source.key_places.get(old_path)
                 self.operators.setdefault(new_path, []).append(MergeOperator("append", place))
             result[name] = self.value(child, inner, old_path, new_path)

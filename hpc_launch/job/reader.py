@@ -16,8 +16,8 @@ bool and None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -43,13 +43,10 @@ from hpc_launch.job.units import UNITS
 def long_form(source: Source, type_: type[Struct], *, path: KeyPath = ()) -> Document:
     """A copy of `source` with all short forms at and below `path` expanded, and matching tables.
 
-    Apply it to each layer before merging; otherwise `launcher: torchrun` in one layer and `launcher: {options: […]}` in
-    another would replace each other. Nothing is validated; values that match no short form stay.
+    Layers have to be in this form before they are merged; otherwise `launcher: torchrun` in one layer and `launcher:
+    {options: […]}` in another would replace each other. Nothing is validated; values that match no short form stay.
     """
-    tables = Document({}, dict(source.places), dict(source.key_places), dict(source.written))
-    expander = _ShortFormExpander(source, tables)
-    tables.data.update(_replace_at(source.data, path, lambda value: expander.value(type_, value, path, path)))
-    return tables
+    return LongForm(source, {path: type_}).document()
 
 
 def accepts(member: Member, value: Any) -> bool:
@@ -72,49 +69,56 @@ def accepts(member: Member, value: Any) -> bool:
     return kind is str or kind is type(value) or (kind is float and isinstance(value, int))
 
 
-def _replace_at(data: Any, path: KeyPath, change: Callable[[Any], Any]) -> Any:
-    """A copy of `data` with `change` applied to the value at `path`, or to an empty mapping if there is none."""
-    if not path:
-        return change(data)
-    return {**data, path[0]: _replace_at(data.get(path[0], {}), path[1:], change)}
+class LongForm:
+    """Copies the data of `source` with short forms expanded, and its tables with the paths in the copy.
 
+    `types` maps a path to its class, with `()` for the root.
+    """
 
-class _ShortFormExpander(NamedTuple):
-    """Expands short forms in the data of `source`, and records moved and new positions in `tables`."""
+    def __init__(self, source: Source, types: Mapping[KeyPath, type[Struct]]) -> None:
+        self.source = source
+        self.types = types
+        self.result = Document({})
 
-    source: Source
-    tables: Document
+    def document(self) -> Document:
+        """The copy."""
+        self.result.data.update(self.value(self.source.data, Any, (), ()))
+        return self.result
 
-    def value(self, annotation: Any, value: Any, old: KeyPath, new: KeyPath) -> Any:
+    def value(self, value: Any, type_: Any, old: KeyPath, new: KeyPath) -> Any:
         """The long form of `value`, whose path is `old` in the source and `new` in the result."""
-        if new != old:
-            for table in (self.tables.places, self.tables.key_places, self.tables.written):
-                if old in table:
-                    table[new] = table[old]  # type: ignore[assignment]
-        alternatives = members(annotation)
+        for name in ("places", "key_places", "written"):
+            if old in (table := getattr(self.source, name)):
+                getattr(self.result, name)[new] = table[old]
+        alternatives = members(self.types.get(new, type_))
         struct = next((member.kind for member in alternatives if member.is_struct), None)
-        types: dict[str, Any] = {key: info.type for key, info in fields_of(struct).items()} if struct else {}
         if isinstance(value, Mapping):
             value_type = next((member.args[1] for member in alternatives if member.kind is dict and member.args), Any)
-            return {
-                key: self.value(types.get(key, value_type), child, (*old, key), (*new, key))
-                for key, child in value.items()
-            }
-        shorthand = getattr(struct, "__short_forms__", None)
-        if value is not None and shorthand is not None and not any(accepts(member, value) for member in alternatives):
-            mapping = shorthand(value)
-            for key in mapping or ():
-                if old in self.source.places:
-                    self.tables.places.setdefault((*new, key), self.source.places[old])
-            if mapping is not None:
+            return self.mapping(value, struct, value_type, old, new)
+        expand = getattr(struct, "__short_forms__", None)
+        if value is not None and expand is not None and not any(accepts(member, value) for member in alternatives):
+            mapping = expand(value)
+            if mapping is not None and struct is not None:
+                if (place := self.source.places.get(old)) is not None:
+                    self.result.places.update(dict.fromkeys(((*new, key) for key in mapping), place))
+                types = fields_of(struct)
                 return {
-                    key: self.value(types.get(key, Any), child, old if child is value else (*new, key), (*new, key))
+                    key: self.value(child, types[key].type, old if child is value else (*new, key), (*new, key))
                     for key, child in mapping.items()
                 }
         if isinstance(value, list):
             item_type = next((member.args[0] for member in alternatives if member.kind is list and member.args), Any)
-            return [self.value(item_type, child, (*old, at), (*new, at)) for at, child in enumerate(value)]
+            return [self.value(child, item_type, (*old, at), (*new, at)) for at, child in enumerate(value)]
         return value
+
+    def mapping(
+        self, data: Mapping[str, Any], struct: type[Struct] | None, value_type: Any, old: KeyPath, new: KeyPath
+    ) -> dict[str, Any]:
+        """The long form of a mapping, a `struct` or one with values of a type."""
+        types = {key: info.type for key, info in fields_of(struct).items()} if struct is not None else {}
+        return {
+            key: self.value(child, types.get(key, value_type), (*old, key), (*new, key)) for key, child in data.items()
+        }
 
 
 S = TypeVar("S", bound=Struct)

@@ -16,7 +16,7 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import Document, KeyPath, Source
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer, Merged, merge, parse_operators
-from hpc_launch.job.reader import check, long_form
+from hpc_launch.job.reader import check
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import BASES, ENDING, search_folders
@@ -170,15 +170,11 @@ def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
 
 def parse_layer(name: str, document: Source, findings: list[Finding]) -> Layer:
     """A file as a layer: operators parsed, short forms expanded, values checked."""
-    types = job_keys(document.data)
-    parsed, faults = parse_operators(name, document, {(): SiteProfile, **types})
+    layer, faults = parse_operators(name, document, {(): SiteProfile, **job_keys(document.data)})
     findings += faults
-    parameter_places = {parsed.places.get(path) for path, text in parsed.written.items() if "${param." in text}
-    findings += [fault for fault in check(parsed, SiteProfile) if fault.place not in parameter_places]
-    expanded = long_form(parsed, SiteProfile)
-    for path in types:
-        expanded = long_form(expanded, JobSpec, path=path)
-    return Layer(name, expanded.data, expanded.places, expanded.key_places, expanded.written, parsed.operators)
+    parameter_places = {layer.places.get(path) for path, text in layer.written.items() if "${param." in text}
+    findings += [fault for fault in check(layer, SiteProfile) if fault.place not in parameter_places]
+    return layer
 
 
 def job_keys(data: Mapping[str, Any]) -> dict[KeyPath, type[JobSpec]]:

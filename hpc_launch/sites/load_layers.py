@@ -17,7 +17,7 @@ from hpc_launch.job.document import Document, Source
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.job_file import override_layer, read_job, split_stage
 from hpc_launch.job.merge import Layer, merge, parse_operators
-from hpc_launch.job.reader import check, long_form, read
+from hpc_launch.job.reader import check, read
 from hpc_launch.job.shell_text import Text
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Detection
@@ -95,7 +95,7 @@ class JobSources(Struct, frozen=True):
     job_file: Path
     document: Document
     layers: tuple[Layer, ...]
-    """Those of the user's overlay and of the job file, in their long form unless `findings` has errors."""
+    """Those of the user's overlay and of the job file."""
     site_name: tuple[str, Place | None] | None
     detected: Detection | None
     site: Site | None
@@ -155,7 +155,6 @@ def read_sources(
     layers = (*of_user, as_layer("job", document, findings))
     for layer in layers:  # report errors where they occur, even if a later layer overrides the value
         findings += check(layer, JobSpec)
-    layers = layers if errors(findings) else tuple(map(_expand, layers))
     return JobSources(job_file, document, layers, site_name, detected, site_data, tuple(findings))
 
 
@@ -178,7 +177,7 @@ def resolve(
         findings += check(layer, JobSpec)
     if errors(findings) or profile is None or site_data is None:
         raise Refused(findings)
-    merged = merge([*map(_expand, of_site), *sources.layers, _expand(override)])
+    merged = merge([*of_site, *sources.layers, override])
     job, faults = read(merged, JobSpec)
     findings += [fault for fault in faults if fault not in findings]
     if job is None:
@@ -221,12 +220,6 @@ def resolve(
     )
     reason = detected.chosen.reason if detected and detected.chosen else None
     return Loaded(resolved, document.text, site_data.text, reason)
-
-
-def _expand(layer: Layer) -> Layer:
-    expanded = long_form(layer, JobSpec)
-    places, key_places, written = expanded.places, expanded.key_places, expanded.written
-    return replace(layer, data=expanded.data, places=places, key_places=key_places, written=written)
 
 
 def _project_folder(job_file: Path) -> Path:
