@@ -101,7 +101,6 @@ class LearnedCluster(Output):
     name: Annotated[str, doc("its name")]
     status: Annotated[str, doc("its status")]
     slurm: Annotated[str, doc("the version of Slurm")]
-    can: Annotated[dict[str, bool], doc("features of this Slurm")]
     node_classes: Annotated[list[str], doc("names of the node classes")]
     queues: Annotated[list[str], doc("names of the queues")]
     accounts: Annotated[list[str], doc("the user's accounts")]

@@ -116,7 +116,6 @@ def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], secon
 
 def _show(lesson: LearnedSite | LearnedHosts, path: Path) -> None:
     from hpc_launch.prepare.prepare import detect_site
-    from hpc_launch.site_tools.draft_profile import can_do
     from hpc_launch.site_tools.learn import LearnedSite, target
     from hpc_launch.view.site_tables import learned_lines
 
@@ -125,8 +124,6 @@ def _show(lesson: LearnedSite | LearnedHosts, path: Path) -> None:
             click.echo(line, err=True)
         click.echo(path)
         return
-    able = [name for name, value in can_do(lesson.survey).items() if value]
-    print_note(f"Slurm {lesson.survey.version}: {', '.join(able)}")
     for line in [*lesson.draft.data.get("unknown", []), *lesson.faults]:
         print_note(f"  {line}")
     accounts = lesson.survey.accounting.accounts if lesson.survey.accounting else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -118,31 +119,26 @@ def nullable(annotation: Any) -> bool:
     return any(member.kind in (type(None), Any) for member in members(annotation))
 
 
+_BOUNDS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("ge", operator.ge, "at least"),
+    ("gt", operator.gt, "more than"),
+    ("le", operator.le, "at most"),
+    ("lt", operator.lt, "less than"),
+    ("multiple_of", lambda value, bound: value % bound == 0, "a multiple of"),
+)
+
+
 def limit_error(member: Member, value: Any) -> str | None:
     """Describe the limit that a value violates, or None if it violates none."""
     write: Callable[[Any], str] = UNITS[member.unit].write if member.unit else str
     for meta in member.metas:
-        error = None
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            error = _bound_error(meta, value, write)
-        elif isinstance(value, (str, list, dict, tuple)):
-            error = _length_error(meta, value)
-        if error is not None:
+            for name, holds, words in _BOUNDS:
+                bound = getattr(meta, name)
+                if bound is not None and not holds(value, bound):
+                    return f"must be {words} {write(bound)}"
+        elif isinstance(value, (str, list, dict, tuple)) and (error := _length_error(meta, value)) is not None:
             return error
-    return None
-
-
-def _bound_error(meta: Meta, value: float, write: Callable[[Any], str]) -> str | None:
-    if meta.ge is not None and value < meta.ge:
-        return f"must be at least {write(meta.ge)}"
-    if meta.gt is not None and value <= meta.gt:
-        return f"must be more than {write(meta.gt)}"
-    if meta.le is not None and value > meta.le:
-        return f"must be at most {write(meta.le)}"
-    if meta.lt is not None and value >= meta.lt:
-        return f"must be less than {write(meta.lt)}"
-    if meta.multiple_of is not None and value % meta.multiple_of:
-        return f"must be a multiple of {write(meta.multiple_of)}"
     return None
 
 

@@ -32,7 +32,6 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Two patterns, because the second takes 4 ms to compile and most files are plain ASCII.
 _FORBIDDEN_ASCII = "[^\t\n\r\x20-\x7e]"
 _FORBIDDEN = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-_MAX_FORBIDDEN = 20
 _UNUSABLE = "[\0\ud800-\udfff]"
 _PLAIN_TAGS = {
     yaml.ScalarEvent: ("tag:yaml.org,2002:str", "!"),
@@ -59,11 +58,11 @@ _DEFAULT_HINT = f"write `key: value` lines, {_EQUALLY}special text"
 
 
 class SourceError(Exception):
-    """Errors after which the file's meaning is unknown."""
+    """An error after which the file's meaning is unknown."""
 
-    def __init__(self, *findings: Finding) -> None:
-        super().__init__(*findings)
-        self.findings = list(findings)
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding)
+        self.findings = [finding]
 
 
 def _error(code: FindingCode, message: str, place: Place, hint: str) -> SourceError:
@@ -154,17 +153,12 @@ def _place_after(before: str, name: str) -> Place:
 
 
 def _check_characters(text: str, name: str) -> None:
-    """HL007 for characters that YAML does not allow: one per line, and only for the first lines."""
-    findings: dict[int | None, Finding] = {}
-    for match in re.finditer(_FORBIDDEN_ASCII if text.isascii() else _FORBIDDEN, text):
-        place = _place_after(text[: match.start()], name)
+    """HL007 for the first character that YAML does not allow."""
+    match = re.search(_FORBIDDEN_ASCII if text.isascii() else _FORBIDDEN, text)
+    if match is not None:
         message = f"the character U+{ord(match.group()):04X} is not allowed in a YAML file"
         hint = 'write it as an escape sequence in double quotes, such as "\\u2028"'
-        findings.setdefault(place.line, Finding(FindingCode.INVALID_CHARACTER, message, place, hint))
-        if len(findings) == _MAX_FORBIDDEN:
-            break
-    if findings:
-        raise SourceError(*findings.values())
+        raise _error(FindingCode.INVALID_CHARACTER, message, _place_after(text[: match.start()], name), hint)
 
 
 def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> SourceError:

@@ -167,19 +167,11 @@ def outdated_facts(document: Document, today: dt.date) -> Iterator[Finding]:
     sources = provenance(document)
     for group in (key for key in document.data if key in FACT_KEYS):
         as_of = sources.fact((group,)).as_of
-        day = _day(as_of) if as_of else None
         max_age = MAX_AGE_DAYS.get(group, MAX_SOFTWARE_AGE_DAYS)
-        if day is not None and (today - day).days > max_age:
+        if as_of is not None and as_of < (today - dt.timedelta(max_age)).isoformat():
             message = f"`{group}` is as of {as_of}; such facts should be checked every {max_age} days"
             place = document.key_places.get((group,))
             yield Finding(FindingCode.UNSOURCED_FACTS, message, place, "check the facts and update `as_of`", "warning")
-
-
-def _day(text: str) -> dt.date | None:
-    try:
-        return dt.date.fromisoformat(text)
-    except ValueError:
-        return None
 
 
 def personal_settings(document: Document, stem: str) -> Iterator[Finding]:

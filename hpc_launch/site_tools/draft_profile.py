@@ -229,16 +229,3 @@ def _software(result: ProfileDraft, survey: Survey, login: LoginNode) -> None:
     )
     for name, variable in login.folders.items():
         result.put("${env." + variable + "}", "paths", name, note=f"${variable} on the login node")
-
-
-def can_do(survey: Survey) -> Mapping[str, bool]:
-    """Features of this Slurm installation that are relevant to users."""
-    return {
-        "GPUs by --gpus-per-node": survey.settings.get("SelectType", "").endswith("cons_tres"),
-        "memory is counted": "MEMORY" in survey.settings.get("SelectTypeParameters", "").upper(),
-        "accounting": survey.accounting is not None,
-        "limits are enforced": bool(survey.enforced & {"limits", "safe"}),
-        "jobs are requeued by default": survey.settings.get("JobRequeue") == "1",
-        "preemption": not survey.settings.get("PreemptType", "preempt/none").endswith("none"),
-        "containers through srun": bool(survey.srun_plugins),
-    }

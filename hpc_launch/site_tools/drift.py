@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,14 +13,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Place
 from hpc_launch.job.units import format_memory, format_time, parse_time
 from hpc_launch.schedulers.slurm.query_cluster import Partition, Survey, survey
-from hpc_launch.site_tools.draft_queues import (
-    Part,
-    effective_qos,
-    level_memory,
-    limits,
-    no_access_reason,
-    parts,
-)
+from hpc_launch.site_tools.draft_queues import Part, effective_qos, level_memory, limits, no_access_reason, parts
 from hpc_launch.site_tools.learn import user_groups
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import NodeClass, Queue
@@ -102,50 +96,49 @@ def _matching_part(cluster: list[Part], queue: Queue, node: NodeClass | None) ->
 
 def _queue_drift(key: str, queue: Queue, partition: Partition, part: Part, cluster: Survey) -> Iterator[Drift]:
     row, _ = limits(partition, part, effective_qos(partition, cluster, cluster.qos(queue.qos)))
-    times = [limit.time for limit in queue.limits if limit.time is not None]
-    if times and "time" in row and max(times) != parse_time(row["time"]):
-        shorter = parse_time(row["time"]) < max(times)
-        effect = "longer jobs never start" if shorter else "longer jobs could run"
-        yield Drift(f"{key}.limits", format_time(max(times)), row["time"], effect)
+    longest = max((limit.time for limit in queue.limits if limit.time is not None), default=None)
+    time = parse_time(row["time"]) if "time" in row else None
+    effect = "longer jobs never start" if time and longest and time < longest else "longer jobs could run"
+    yield from _difference(f"{key}.limits", longest, time, effect, format_time)
     ends = [limit.nodes.rpartition("-")[2] for limit in queue.limits]
-    profile_nodes = max((int(end) for end in ends if end), default=0)
-    cluster_nodes = int(row["nodes"].rpartition("-")[2])
-    if queue.limits and "" not in ends and profile_nodes != cluster_nodes:
-        effect = "larger jobs never start" if cluster_nodes < profile_nodes else "larger jobs could run"
-        yield Drift(f"{key}.limits", f"{profile_nodes} nodes", f"{cluster_nodes} nodes", effect)
-    if queue.default_time and partition.default_time and queue.default_time != partition.default_time:
-        profile_value, cluster_value = format_time(queue.default_time), format_time(partition.default_time)
-        yield Drift(
-            f"{key}.default_time", profile_value, cluster_value, "jobs without a time limit get the profile's default"
-        )
+    most, nodes = max(map(int, ends), default=None) if all(ends) else None, int(row["nodes"].rpartition("-")[2])
+    effect = "larger jobs never start" if most and nodes < most else "larger jobs could run"
+    yield from _difference(f"{key}.limits", most, nodes, effect, "{} nodes".format)
+    effect = "jobs without a time limit get the profile's default"
+    yield from _difference(f"{key}.default_time", queue.default_time, partition.default_time, effect, format_time)
     if partition.exclusive and not queue.whole_nodes:
         yield Drift(f"{key}.exclusive", "shared nodes", "whole nodes", "jobs are charged for whole nodes")
-    if (
-        queue.exclusive == "implied"
-        and not partition.exclusive
-        and cluster.settings.get("SelectType") != "select/linear"
-    ):
+    linear = cluster.settings.get("SelectType") == "select/linear"
+    if queue.exclusive == "implied" and not partition.exclusive and not linear:
         yield Drift(f"{key}.exclusive", "whole nodes", "shared nodes", "other users' jobs run on the same nodes")
     yield from _missing_features(key, queue.constraint, part)
 
 
 def _node_drift(key: str, node: NodeClass, part: Part, cluster: Survey) -> Iterator[Drift]:
     hardware = part.group.hardware
-    if node.cpus > hardware.cpus:
-        yield Drift(f"{key}.cpus", str(node.cpus), str(hardware.cpus), "jobs that request all CPUs never start")
+    effect = "jobs that request all CPUs never start"
+    yield from _difference(f"{key}.cpus", node.cpus, min(node.cpus, hardware.cpus), effect)
     if node.gpus != hardware.gpus:
         yield Drift(f"{key}.gpus", str(node.gpus), str(hardware.gpus), "jobs request the wrong number of GPUs")
-    if node.gpu_type and hardware.gpu_type and node.gpu_type != hardware.gpu_type and "type" in node.gpu_request:
-        yield Drift(f"{key}.gpu_type", node.gpu_type, hardware.gpu_type, "requests with this type are rejected")
-    if node.memory and hardware.memory and node.memory > hardware.memory:
-        profile_value, cluster_value = format_memory(node.memory), format_memory(hardware.memory)
-        yield Drift(f"{key}.memory", profile_value, cluster_value, "jobs that request all memory never start")
-    if node.arch and hardware.arch and node.arch != hardware.arch:
-        yield Drift(f"{key}.arch", node.arch, hardware.arch, "images for the profile's architecture do not run")
+    if "type" in node.gpu_request:
+        effect = "requests with this type are rejected"
+        yield from _difference(f"{key}.gpu_type", node.gpu_type, hardware.gpu_type, effect)
+    least = min(node.memory or 0, hardware.memory or 0)
+    yield from _difference(
+        f"{key}.memory", node.memory, least, "jobs that request all memory never start", format_memory
+    )
+    effect = "images for the profile's architecture do not run"
+    yield from _difference(f"{key}.arch", node.arch, hardware.arch, effect)
     select = cluster.settings.get("SelectType", "")
     if node.gpus and node.gpu_request.startswith("gpus") and select and not select.endswith("cons_tres"):
         yield Drift(f"{key}.gpu_request", node.gpu_request, select, "this Slurm only supports --gres")
     yield from _missing_features(key, node.constraint, part)
+
+
+def _difference(key: str, ours: Any, theirs: Any, effect: str, write: Callable[[Any], str] = str) -> Iterator[Drift]:
+    """Two values that are known and differ."""
+    if ours and theirs and ours != theirs:
+        yield Drift(key, write(ours), write(theirs), effect)
 
 
 def _missing_features(key: str, constraint: str | None, part: Part) -> Iterator[Drift]:

@@ -18,10 +18,8 @@ from hpc_launch.preflight.short_run import Context
 from hpc_launch.prepare.prepare import prepare_job, this_machine
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
-from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, can_do, draft, profile_name
-from hpc_launch.site_tools.host_facts import (
-    inspect_login_node,
-)
+from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft, profile_name
+from hpc_launch.site_tools.host_facts import inspect_login_node
 from hpc_launch.site_tools.probe_jobs import (
     ProbeRequest,
     ProbeResult,
@@ -94,7 +92,6 @@ class LearnedSite:
             "name": self.draft.name,
             "status": data["status"],
             "slurm": self.survey.version,
-            "can": dict(can_do(self.survey)),
             "node_classes": list(data["node_classes"]),
             "queues": list(data["queues"]),
             "accounts": list(accounting.accounts) if accounting else [],

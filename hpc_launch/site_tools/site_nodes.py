@@ -32,13 +32,8 @@ class SiteHost(Struct, frozen=True):
 
     def as_json(self) -> dict[str, object]:
         """The object of `nodes leases --json`."""
-        return {
-            "host": self.name,
-            "slots": self.slots,
-            "state": self.leases.state,
-            "fault": self.leases.fault,
-            "holders": msgspec.to_builtins(self.leases.holders),
-        }
+        leases = msgspec.to_builtins(self.leases)
+        return {"host": self.name, "slots": self.slots, "state": self.leases.state, **leases}
 
 
 def site_hosts(site: str) -> Sequence[SlotHost]:

@@ -207,11 +207,6 @@ def test_faults_that_leave_the_data_readable_come_together() -> None:
     assert document.data["d"] == 4
 
 
-def test_several_forbidden_characters_are_all_named() -> None:
-    _, findings = parse_document("a: \x01\nb: \x02\nc: \x02\n", "job.yaml")
-    assert [finding.place and finding.place.line for finding in findings] == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     "text",
     [
