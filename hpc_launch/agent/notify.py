@@ -24,11 +24,11 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 import unicodedata
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Dict, List, Tuple
 
 from hpc_launch.agent import notify_event as event_files
@@ -147,34 +147,31 @@ Result = Tuple[str, str]
 """`sent`, `failed` or `unknown`, and why."""
 
 
-class Message(threading.Thread):
-    """Tells one channel, and keeps the result, also in the claim at `path`."""
+Message = Tuple[str, Any, Dict[str, Any], str]
+"""The channel and its receiver, the event, and the file of the claim, or ''."""
 
-    def __init__(self, channel: str, receiver: Any, event: Dict[str, Any], path: str = "") -> None:
-        super().__init__(daemon=True)
-        self.channel, self.receiver, self.event, self.path = channel, receiver, event, path
-        self.until = time.monotonic() + LIMIT_S + 1
-        self.result = ("", "")
-        self.start()
 
-    def run(self) -> None:
-        tell = tell_webhook if self.channel == "webhook" else tell_command
-        self.note(tell(self.receiver, self.event))
+def tell_all(messages: List[Message]) -> List[Result]:
+    """Tell the receivers at the same time. Returns the results: of one that hangs, that it is not known."""
+    tasks = [(one, ThreadPoolExecutor(1).submit(tell, *one)) for one in messages]
+    wait([task for _, task in tasks], LIMIT_S + 1)
+    late = "unknown", "no answer within %d s" % LIMIT_S
+    return [task.result() if task.done() else note(message[3], late) for message, task in tasks]
 
-    def note(self, result: Result) -> None:
-        self.result = result
-        try:
-            if self.path:
-                event_files.replace(self.path, {"state": result[0], "time": time.time(), "why": result[1]})
-        except OSError:
-            pass  # it stays as it is: the result is not known
 
-    def wait(self) -> Result:
-        """The result, at the latest when its time is over."""
-        self.join(max(self.until - time.monotonic(), 0.1))
-        if not self.result[0]:
-            self.note(("unknown", "no answer within %d s" % LIMIT_S))
-        return self.result
+def tell(channel: str, receiver: Any, event: Dict[str, Any], path: str) -> Result:
+    """Tell one receiver."""
+    return note(path, (tell_webhook if channel == "webhook" else tell_command)(receiver, event))
+
+
+def note(path: str, result: Result) -> Result:
+    """Keep a result in the file of its claim."""
+    try:
+        if path:
+            event_files.replace(path, {"state": result[0], "time": time.time(), "why": result[1]})
+    except OSError:
+        pass  # it stays as it is: the result is not known
+    return result
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -251,49 +248,42 @@ SECRETS = {""}
 def reachable(channel: str, receiver: Any) -> bool:
     """Whether this process can tell a channel: the address of a webhook may not be known here."""
     if channel == "webhook":
-        if not isinstance(receiver, dict) or not {"secret", "format"} <= set(receiver):
-            return False
-        SECRETS.add(receiver["secret"])
-        return bool(os.environ.get(receiver["secret"]))
-    return isinstance(receiver, list) and bool(receiver) and all(isinstance(word, str) for word in receiver)
+        name = (receiver or {}).get("secret", "")
+        SECRETS.add(name)
+        return bool(os.environ.get(name))
+    return bool(receiver)
 
 
-def deliver(run: str) -> int:
-    """Send what is due for a run, all at the same time. Returns the number of messages."""
+def deliver(run: str) -> None:
+    """Send what is due for a run, all at the same time."""
     messages = []  # type: List[Message]
     for name, event in event_files.events(run):
-        for channel in event_files.CHANNELS:
-            receiver = event["channels"].get(channel)
-            if receiver is None or not reachable(channel, receiver):
-                continue
-            path = event_files.claim(run, name, event, channel)
+        for channel, receiver in event["channels"].items():
+            path = event_files.claim(run, name, event, channel) if reachable(channel, receiver) else None
             if path is not None:
-                messages.append(Message(channel, receiver, event, path))
-    for message in messages:
-        message.wait()
-    return len(messages)
+                messages.append((channel, receiver, event, path))
+    tell_all(messages)
 
 
-def test(event: Dict[str, Any]) -> int:
+def test(event: Dict[str, Any]) -> None:
     """Send an event that is not of a run, and print the result of each channel."""
     results = {}
     for channel, receiver in event["channels"].items():
         known = reachable(channel, receiver)
-        state, why = Message(channel, receiver, event).wait() if known else ("failed", "the secret is not set")
+        state, why = tell_all([(channel, receiver, event, "")])[0] if known else ("failed", "the secret is not set")
         results[channel] = {"state": state, "why": why}
     print(json.dumps(results))
-    return 0
 
 
-def main(arguments: List[str]) -> int:
+def main(arguments: List[str]) -> None:
     """Do what the first argument says. Errors of files end it quietly: a message is not worth more."""
     os.umask(os.umask(0o022) | 0o022)
     task = arguments[0]
-    if task == "test":
-        return test(json.loads(sys.stdin.read()))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        if task == "deliver":
+        if task == "test":
+            test(json.loads(sys.stdin.read()))
+        elif task == "deliver":
             deliver(arguments[1])
         else:
             from hpc_launch.agent.notify_job import JobNotices
@@ -309,4 +299,5 @@ def main(arguments: List[str]) -> int:
                 notices.follow(int(arguments[2]))
     except OSError as error:
         print("[hpc-launch] cannot notify: %s" % (error.strerror or type(error).__name__))
-    return 0
+    sys.stdout.flush()
+    os._exit(0)  # a thread may hang

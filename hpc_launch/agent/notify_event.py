@@ -14,7 +14,6 @@ others are sent at most once.
 
 import json
 import os
-import re
 import time
 from typing import Any, Dict, Iterator, Optional, Tuple
 
@@ -27,8 +26,6 @@ KEPT_S = {True: 24 * 3600.0, False: 3600.0}
 """How long a message is tried: one that tells how the run ended, and the others."""
 LONGEST = 1 << 20
 CHANNELS = ("webhook", "command")
-_EVENT = re.compile(r"([a-z_]{1,20}(?:-[0-9]{1,11})?)\.json$")
-_NUMBER = re.compile(r"-[0-9]+$")
 
 
 def create_once(path: str, value: Any) -> bool:
@@ -90,10 +87,9 @@ def events(run: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
     except OSError:
         return
     for name in names:
-        found = _EVENT.match(name)
-        event = read(os.path.join(folder, name)) if found else {}
-        if found and isinstance(event.get("channels"), dict):
-            yield found.group(1), event
+        event = read(os.path.join(folder, name)) if name.endswith(".json") and not name.startswith(".") else {}
+        if isinstance(event.get("channels"), dict):
+            yield name[: -len(".json")], event
 
 
 def claim(run: str, name: str, event: Dict[str, Any], channel: str) -> Optional[str]:
@@ -133,7 +129,7 @@ def due(run: str, name: str, event: Dict[str, Any], channel: str) -> Optional[in
     """The number of the next try that may begin now; None for none."""
     number, state, age = last_try(run, name, channel)
     final = is_final(name)
-    if number == MOST_TRIES or time.time() - _number(event.get("time")) > KEPT_S[final]:
+    if number == MOST_TRIES or time.time() - float(event.get("time") or 0) > KEPT_S[final]:
         return None
     lost = final and (state == "unknown" or (state == "sending" and age >= DEAD_S))
     again = age >= PAUSE_S and (state == "failed" or lost)
@@ -177,8 +173,4 @@ def point_over(sweep: str, point: str, state: str, settings: Dict[str, Any], sit
 
 def is_final(name: str) -> bool:
     """Whether an event tells how a run or its job ended."""
-    return _NUMBER.sub("", name) in ("end", "left")
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    return name.partition("-")[0] in ("end", "left")

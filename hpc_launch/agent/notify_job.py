@@ -82,7 +82,7 @@ class Log:
 class JobNotices:
     """The notifications that the job of one attempt sends. `deliver` sends what is due for a run folder."""
 
-    def __init__(self, attempt: str, deliver: Callable[[str], int]) -> None:
+    def __init__(self, attempt: str, deliver: Callable[[str], None]) -> None:
         self.attempt, self.deliver = attempt, deliver
         self.run = os.path.dirname(os.path.dirname(attempt))
         self.number = int(os.path.basename(attempt))
@@ -165,19 +165,16 @@ class JobNotices:
         self.started()
         self.log.look()
         end = read(os.path.join(self.attempt, "end.json"))
-        name = "end-%d" % self.number
         if code == 0 and not end.get("warned"):
-            self.over(name, "end", state="COMPLETED")
+            self.over("COMPLETED")
         elif os.path.exists(os.path.join(self.attempt, "cancel.json")):
-            self.over(name, "end", state="CANCELLED")
-        elif not os.path.exists(os.path.join(self.run, "notify", name + ".json")) and not self.continues():
+            self.over("CANCELLED")
+        elif self.alone and self.wanted & {"end", "stop"} and not self.continues():
             reason = "the job ended with exit code %d" % code
             reason += " by SIG%s" % end["signal"] if end.get("signal") else ""
             advice = "the next hpc-launch command decides whether it continues"
-            if self.alone and self.wanted & {"end", "stop"}:
-                state = "ENDED"
-                left = self.event("left", state=state, reason=reason, advice=advice)
-                record_event(self.run, "left-%d" % self.number, left)
+            left = self.event("left", state="ENDED", reason=reason, advice=advice)
+            record_event(self.run, "left-%d" % self.number, left)
         self.deliver(self.run)
         if not self.alone:
             self.deliver(self.sweep)
@@ -185,20 +182,20 @@ class JobNotices:
     def continues(self) -> bool:
         """Whether the run goes on without a person, or somebody else decides about it soon."""
         following = os.path.join(os.path.dirname(self.attempt), "%03d" % (self.number + 1))
-        if os.path.exists(following):
+        told = os.path.join(self.run, "notify", "end-%d.json" % self.number)
+        if os.path.exists(following) or os.path.exists(told):
             return True
         if self.plan.get("scheduler") != "slurm" and os.path.exists(os.path.join(self.run, "after.sh")):
             return True  # its supervisor runs a driver now
         others = ("successor.json", "sentinel", "verdict.json")
         return any(os.path.exists(os.path.join(self.attempt, name)) for name in others)
 
-    def over(self, name: str, kind: str, **facts: Any) -> None:
+    def over(self, state: str) -> None:
         """The end of the run; of a sweep, if it is the last point."""
-        if self.alone:
-            if kind in self.wanted:
-                record_event(self.run, name, self.event(kind, **facts))
-            return
-        point_over(self.sweep, str(self.point), str(facts.get("state")), self.settings, self.plan.get("site"))
+        if not self.alone:
+            point_over(self.sweep, str(self.point), state, self.settings, self.plan.get("site"))
+        elif "end" in self.wanted:
+            record_event(self.run, "end-%d" % self.number, self.event("end", state=state))
 
 
 def plan_of(attempt: str) -> Dict[str, Any]:
