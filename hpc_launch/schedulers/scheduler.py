@@ -127,7 +127,7 @@ class JobRecord(Struct, frozen=True):
     state: str
     """Slurm's base state in upper case, without 'by 1000' or a trailing '+'."""
     source: str = "none"
-    """`squeue`, `sacct`, `scontrol`, `local` or `ssh`."""
+    """`squeue`, `sacct`, `local` or `ssh`; of earlier releases also `scontrol`."""
     as_of: float = 0.0
     """When the source was queried."""
     name: str | None = None

@@ -19,7 +19,7 @@ NOW = 1795254480.0
 
 
 def captured(name: str) -> dict[str, JobRecord]:
-    read = {"squeue": parse_jobs.squeue, "sacct": parse_jobs.sacct, "scontrol": parse_jobs.scontrol}[name]
+    read = {"squeue": parse_jobs.squeue, "sacct": parse_jobs.sacct}[name]
     return {record.job_id: record for record in read((CAPTURED / f"{name}.txt").read_text(), NOW)}
 
 
@@ -51,16 +51,6 @@ def test_sacct() -> None:
     assert (jobs["11"].state, jobs["11"].ended) == ("RUNNING", None)
     assert (jobs["10"].state, jobs["10"].ended_for_good) == ("REQUEUED", False)
     assert jobs["13"].nodes is None
-
-
-def test_scontrol() -> None:
-    jobs = captured("scontrol")
-    assert jobs["1"].name == "a b|c=d UserId=x"
-    assert jobs["6+1"].name == "het"
-    assert ends(jobs, "1", "2", "12") == [("COMPLETED", 0, None), ("FAILED", 137, None), ("CANCELLED", None, 15)]
-    assert (jobs["10"].state, jobs["10"].restarts, jobs["10"].nodes) == ("PENDING", 1, None)
-    assert {"5_0", "8_[0,2,4,6,8%2]"} <= set(jobs)
-    assert jobs["11"].nodes == "n4"
 
 
 HEADER = "JobID|State|ExitCode|DerivedExitCode|Submit|Start|End|NodeList|Reason|JobName\n"
@@ -188,7 +178,6 @@ def test_nothing_that_slurm_prints_is_too_odd(text: str) -> None:
         for record in records:
             assert parse_jobs.JOB_ID.fullmatch(record.job_id)
             assert parse_jobs.pick(record.job_id, records) is not None
-    parse_jobs.scontrol("JobId=1 JobName=" + text, NOW)
 
 
 @given(st.text(st.characters(blacklist_categories=["Cc", "Cs", "Zl", "Zp"], blacklist_characters="\x85"), max_size=60))

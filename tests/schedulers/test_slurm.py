@@ -191,6 +191,8 @@ def test_without_accounting(login_bare: LoginNode) -> None:
     assert [record.job_id for record in login.find("bare.t0.1")] == [failed]
     assert login.find("bare.t0.9") == []
     assert login.query("999999") == {}
+    root = LoginNode(login.cluster, login.cluster.user_folder(), user="root").query(failed, held)
+    assert (root[failed].state, root[held].state) == ("FAILED", "PENDING"), "jobs of another user"
     login.call("cancel", job_id=held)
 
 

@@ -1,4 +1,4 @@
-"""Parse the output of squeue, sacct and scontrol on jobs. Pure; lines that cannot be parsed are skipped.
+"""Parse the output of squeue and sacct on jobs. Pure; lines that cannot be parsed are skipped.
 
 The job name, which is free text, comes last in each format, so that its content cannot shift a column.
 """
@@ -79,14 +79,6 @@ SQUEUE_FIELDS = {
 """The columns of squeue, and the same ones of sacct."""
 SQUEUE_FORMAT = ",".join(f"{field}:|" for field in SQUEUE_FIELDS)
 """For `squeue -O`: a field with a suffix and no width is not truncated; a bare one is, at 20 characters (squeue(1))."""
-SCONTROL_FIELDS = {
-    "JobState": "State",
-    "SubmitTime": "Submit",
-    "StartTime": "Start",
-    "EndTime": "End",
-}
-"""The same for keys of scontrol whose names differ."""
-
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "DerivedExitCode", "Submit", "Start", "End", "NodeList", "Reason")
 SACCT_NEWER_FIELDS = ("Restarts", "FailedNode")
 """Since 24.11 and 23.02. sacct fails if given an unknown column, so `--helpformat` is queried first."""
@@ -228,32 +220,6 @@ def _restarts(rows: list[dict[str, str]]) -> int:
     name = rows[-1].get("JobName")
     same_job = [row for row in rows if row.get("JobName") == name]
     return sum(base_state(row["State"]) != "RESIZING" for row, _ in pairwise(same_job))
-
-
-def scontrol(text: str, as_of: float) -> list[JobRecord]:
-    """Parse `scontrol -o show job`: one line per job."""
-    records = []
-    for line in text.splitlines():
-        # A name may contain spaces and equals signs; UserId=NAME(UID) follows it.
-        head = re.match(r"JobId=(\d+) (.*?)JobName=(.*?)(?: HetJobIdSet=\S+)? UserId=(\S+\(\d+\) .*)", line)
-        if head is None:
-            continue
-        # The first value of a key counts: later ones may be part of free text such as SubmitLine.
-        fields = dict(reversed(re.findall(r"([A-Za-z/:]+)=(\S*)", f"{head[2]} UserId={head[4]}")))
-        nodes = re.search(r" NodeList=(\S+)", line)
-        row: dict[str, str | None] = {name: fields.get(key) for key, name in SCONTROL_FIELDS.items()}
-        row |= {name: fields.get(name) for name in ("Reason", "ExitCode", "Restarts")}
-        row |= {"JobID": _scontrol_id(head[1], fields), "JobName": head[3], "NodeList": nodes[1] if nodes else None}
-        records.append(_record("scontrol", as_of, row))
-    return records
-
-
-def _scontrol_id(raw: str, fields: dict[str, str]) -> str:
-    array, index = fields.get("ArrayJobId"), fields.get("ArrayTaskId", "")
-    if array:
-        return f"{array}_{index}" if index.isdecimal() else f"{array}_[{index}]"
-    leader, part = fields.get("HetJobId"), fields.get("HetJobOffset")
-    return f"{leader}+{part}" if leader and part else raw
 
 
 def covers(printed: str, job_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Query the state of jobs: squeue first, then sacct, then scontrol by id."""
+"""Query the state of jobs: squeue first, then sacct, then squeue by id."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SACCT_IDS = 200
 """Maximum number of ids per sacct call, to limit the length of the command line."""
 
 
-def from_squeue() -> list[JobRecord]:
-    """All jobs of this user that the controller knows, including hidden partitions. Raises Unreachable."""
+def from_squeue(*which: str) -> list[JobRecord]:
+    """The jobs that the controller knows, including hidden partitions. Raises Unreachable."""
     as_of = time.time()
-    command = ["squeue", "--me", "--all", "--noheader", "--states=all", f"--Format={parse_jobs.SQUEUE_FORMAT}"]
+    command = ["squeue", *which, "--all", "--noheader", "--states=all", f"--Format={parse_jobs.SQUEUE_FORMAT}"]
     return parse_jobs.squeue(run_command.ask(command), as_of)
 
 
@@ -55,18 +55,11 @@ def from_sacct_by_id(job_ids: Iterable[str]) -> list[JobRecord]:
     return [record for record in records if record.ended_for_good or "[" not in record.job_id]
 
 
-def from_scontrol(job_id: str) -> list[JobRecord]:
-    """The controller's record of one job of any user; empty if it has none."""
-    as_of = time.time()
-    answer = run_command.run(["scontrol", "--oneliner", "show", "job", job_id])
-    return parse_jobs.scontrol(answer.output, as_of) if answer.code == 0 else []
-
-
 def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecord]:
     """One round of queries for all these jobs.
 
     One squeue call covers all jobs of the user. sacct is queried for jobs that squeue does not know and, once, for
-    ended jobs: only sacct has the derived exit code and the steps. scontrol comes last.
+    ended jobs: only sacct has the derived exit code and the steps. Last comes squeue by id: jobs of another user.
 
     Args:
         job_ids: The requested jobs.
@@ -75,7 +68,7 @@ def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecor
     Raises:
         Unreachable: squeue failed. A failing sacct is not an error, because many clusters have none.
     """
-    records = from_squeue()
+    records = from_squeue("--me")
     wanted = list(job_ids)
     table = parse_jobs.RecordTable(records)
     rest = [job_id for job_id in wanted if _incomplete(table.pick(job_id), known.get(job_id))]
@@ -89,7 +82,7 @@ def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecor
     unknown = [job_id for job_id in wanted if table.pick(job_id) is None]
     for job_id in unknown[:_BY_ID]:
         with contextlib.suppress(Unreachable):
-            merged += from_scontrol(job_id)
+            merged += from_squeue(f"--jobs={job_id.partition('+')[0]}")
     return merged
 
 

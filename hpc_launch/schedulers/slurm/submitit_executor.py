@@ -120,7 +120,7 @@ _SUBMITIT_TAGS = re.compile(r"%[jtAa]")
 
 
 class Watcher(SlurmInfoWatcher):
-    """Asks squeue, sacct and scontrol, through the shared answer, in place of Submitit's own call of sacct."""
+    """Asks squeue and sacct, through the shared answer, in place of Submitit's own call of sacct."""
 
     def refresh(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         """Query these jobs; returns the known ones by id. Raises Unreachable."""
