@@ -35,6 +35,14 @@ def new_file(path: str) -> IO[str]:
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w")
 
 
+def write_whole(path: str, text: str) -> None:
+    """Write a file that only this user can read, and that is complete whenever it exists. Raises OSError."""
+    draft = "%s.tmp-%s" % (path, os.urandom(8).hex())
+    with new_file(draft) as stream:
+        stream.write(text)
+    os.rename(draft, path)
+
+
 class NotOwnError(OSError):
     """Why a folder cannot be used."""
 

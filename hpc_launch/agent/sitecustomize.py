@@ -61,14 +61,10 @@ class Pipe:
 
     def tell(self, mark: str) -> None:
         self.mark = mark
-        self.unsent += ("%s %s\n" % (mark, self.rank)).encode("ascii")
-        self.send()
+        self.send("%s %s\n" % (mark, self.rank))
 
-    def tell_saved(self, seconds: float) -> None:
-        self.unsent += ("saved %s %d\n" % (self.rank, seconds * 1000)).encode("ascii")
-        self.send()
-
-    def send(self) -> None:
+    def send(self, line: str = "") -> None:
+        self.unsent += line.encode("ascii")
         try:
             pipe = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
             try:
@@ -205,7 +201,7 @@ class Saving:
             finally:
                 self.inside = False
                 if time() - began >= SAVING_S:
-                    safely(self.pipe.tell_saved, time() - began)
+                    self.pipe.send("saved %s %d\n" % (self.pipe.rank, (time() - began) * 1000))
 
         return save
 

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from hpc_launch.agent import measure
 from hpc_launch.agent.check_host import appears
 from hpc_launch.agent.describe_host import describe, interface_of, interfaces, probe, side_by_side, text
-from hpc_launch.agent.folders import new_file
+from hpc_launch.agent.folders import write_whole
 
 REACH_S = 4.0
 TORCH_S = 120.0
@@ -46,7 +46,7 @@ def main(words: List[str]) -> int:
     record["together"] = together.result
     record["faults"] += map(text, together.faults)
     line = json.dumps(record, sort_keys=True)
-    write(os.path.join(args.out, "rank-%d.json" % rank), line)
+    write_whole(os.path.join(args.out, "rank-%d.json" % rank), line)
     print(line, flush=True)
     return 0 if size == 1 or together.result["connected"] else 1
 
@@ -90,7 +90,7 @@ class Together:
             meeting = json.loads(awaited(os.path.join(self.out, "meeting.json")))
             master, own = self.reach_first(meeting)
             self.look_into(meeting["folders"], meeting["token"])
-            write(os.path.join(self.out, "met-%d" % self.rank), master)
+            write_whole(os.path.join(self.out, "met-%d" % self.rank), master)
             self.sum_with_torch(master, own, meeting["torch_port"], use_gpus=use_gpus)
             return
         token = os.urandom(16).hex()
@@ -106,7 +106,7 @@ class Together:
                 port, torch_port = server.getsockname()[1], later.getsockname()[1]
                 addresses = [one["address"] for one in interfaces()]
                 meeting = {"port": port, "torch_port": torch_port, "addresses": addresses, "token": token}
-                write(os.path.join(self.out, "meeting.json"), json.dumps(dict(meeting, folders=shared)))
+                write_whole(os.path.join(self.out, "meeting.json"), json.dumps(dict(meeting, folders=shared)))
                 later.close()
                 reached = [awaited(os.path.join(self.out, "met-%d" % rank)) for rank in range(1, self.size)]
         finally:
@@ -169,11 +169,3 @@ def awaited(path: str) -> str:
     appears(path, WAIT_S)
     with open(path) as stream:
         return stream.read()
-
-
-def write(path: str, content: str) -> None:
-    """Write a file that only this user can read atomically."""
-    draft = "%s.%s" % (path, os.urandom(8).hex())
-    with new_file(draft) as stream:
-        stream.write(content)
-    os.rename(draft, path)

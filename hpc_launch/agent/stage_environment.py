@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import socket
 import stat
 import subprocess
 import time
@@ -248,11 +247,3 @@ def read_description(path: str) -> Dict[str, Any]:
     """The description of an archive or of a copy, in a folder that only this user can change."""
     with open(path, encoding="utf-8") as stream:
         return dict(json.load(stream))
-
-
-def write_text(path: str, text: str) -> None:
-    """Write a file that is complete whenever it exists."""
-    partial = "%s.tmp-%s-%d" % (path, socket.gethostname(), os.getpid())
-    with open(partial, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        stream.write(text)
-    os.rename(partial, path)
