@@ -99,8 +99,8 @@ def test_the_names_that_an_installed_library_reads() -> None:
     assert located is not None
     found = [(one.code, one.hint) for one in check(located, keys=listed)]
     assert found == [
-        ("HL601", "known keys: distributed_type, config"),
-        ("HL601", "did you mean `offload_params`?"),
+        ("HL601", "known keys: distributed_type, fsdp_config"),
+        ("HL601", "did you mean `fsdp_offload_params`?"),
     ]
 
 

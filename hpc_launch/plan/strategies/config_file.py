@@ -191,13 +191,13 @@ def check_names(file: ConfigFile, keys: LibraryKeys, unknown: Mapping[str, str],
     for name, known in keys.items():
         path = path_of(name)
         mapping = file.get(path)
-        plain = [key.removeprefix(prefix) for key in known]
+        plain = {key.removeprefix(prefix): key for key in known}
         for key in mapping if isinstance(mapping, dict) else ():
             bare = str(key).removeprefix(prefix)
             if bare in plain:
                 continue
-            near = nearest(bare, plain)
-            hint = f"did you mean `{near}`?" if near else f"known keys: {', '.join(plain)}"
+            near = nearest(bare, list(plain))
+            hint = f"did you mean `{plain[near]}`?" if near else f"known keys: {', '.join(known)}"
             message = f"unknown key `{key}`{f' in `{name}`' if name else ''}: {unknown.get(name, unknown['*'])}"
             yield Finding(FindingCode.UNKNOWN_CONFIG_KEY, message, file.place(*path, key), hint)
 
