@@ -63,10 +63,7 @@ def main(arguments: list[str]) -> int:
             return 0
         tracker, over = RunTracker([run], lambda _: scheduler), True
         if "--well" not in arguments:
-            if waited is not None:
-                move = _drive_as_successor(run, tracker, scheduler, waited)
-            else:
-                move = _drive(run, tracker, scheduler, int(folder.name), inside=inside, here=here)
+            move = _drive(run, tracker, scheduler, int(folder.name), inside=inside, here=here, waited=waited)
             _report(move)
             over = move.kind != "submitted"
         if over and run.sweep is not None:
@@ -119,37 +116,36 @@ def _report(move: DriverOutcome) -> None:
 
 
 def _drive(
-    run: RunFolder, tracker: RunTracker, scheduler: Scheduler, number: int, *, inside: bool, here: bool
+    run: RunFolder,
+    tracker: RunTracker,
+    scheduler: Scheduler,
+    number: int,
+    *,
+    inside: bool,
+    here: bool,
+    waited: str | None,
 ) -> DriverOutcome:
-    """Drive the run once from inside the job; from outside, until there is nothing left to wait for."""
-    end = time.monotonic() + LONGEST_S
+    """Drive the run once from inside the job; from outside, until there is nothing left to wait for.
+
+    The successor, which `waited` for that job, does so until an attempt is there for this job or another one.
+    """
+    began, patience = time.monotonic(), {} if inside else {"waiting": LONGEST_S}
+    if waited is not None:
+        patience = {"waiting": SUCCESSOR_S, "nothing": UNSURE_S}
     while True:
-        tracker.poll(fresh=inside)
-        if _later(tracker.views(run), number):
+        tracker.poll(fresh=inside or waited is not None)
+        if _later(tracker.views(run), number, waited):
             return DriverOutcome("nothing", "a later attempt exists")
-        move = recover(run, tracker, scheduler, inside=inside, here=here)
-        if inside or move.kind != "waiting" or time.monotonic() > end:
+        move = recover(run, tracker, scheduler, inside=inside, here=here, successor=waited is not None)
+        if time.monotonic() - began >= patience.get(move.kind, 0.0):
             return move
         time.sleep(POLL_S)
 
 
-def _drive_as_successor(run: RunFolder, tracker: RunTracker, scheduler: Scheduler, waited: str) -> DriverOutcome:
-    """Drive the run until an attempt is there for this job or another one, or nothing is left to wait for."""
-    began = time.monotonic()
-    while True:
-        tracker.poll(fresh=True)
-        views = tracker.views(run)
-        if not views or views[-1].job_id not in (None, waited):
-            return DriverOutcome("nothing", "a later attempt exists")
-        move = recover(run, tracker, scheduler, successor=True)
-        patience = {"waiting": SUCCESSOR_S, "nothing": UNSURE_S}.get(move.kind, 0.0)
-        if time.monotonic() - began >= patience:
-            return move
-        time.sleep(POLL_S)
-
-
-def _later(views: list[AttemptView], number: int) -> bool:
+def _later(views: list[AttemptView], number: int, waited: str | None) -> bool:
     """Whether there is a later attempt in another job."""
+    if waited is not None:
+        return not views or views[-1].job_id not in {None, waited}
     jobs = {view.files.attempt.number: view.job_id for view in views}
     return any(at > number and job != jobs.get(number) for at, job in jobs.items())
 

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -22,19 +22,18 @@ from hpc_launch.base.user_dirs import user
 from hpc_launch.diagnose.decide_verdict import AttemptProgress, BatchState, ChangeFacts, PastAttempt, Policy, decide
 from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node_failure
 from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
-from hpc_launch.diagnose.evidence import DriverFacts, Evidence
+from hpc_launch.diagnose.evidence import DriverFacts, Evidence, NeverStarts
 from hpc_launch.diagnose.node_health import NodeReport
-from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.prepare.attempts import attempt_options, prepare, secrets_of
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
-from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.collect_evidence import gather, rulebook
+from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore, quotes
 from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan, plan_of
 from hpc_launch.runs.records.run_info import Journal, read_info, refuse_foreign
 from hpc_launch.runs.records.verdict_record import VerdictRecord, verdict_record
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
-from hpc_launch.schedulers.scheduler import JobRecord
 
 
 def next_attempt(
@@ -136,13 +135,10 @@ def _recorded(run: RunFolder) -> PlanRecord:
 _FAILED = re.compile(r"down|fail|unk|.*\*")
 """States of nodes that failed, or do not respond (`*`; sinfo(1)). An administrator drains healthy nodes too."""
 
-Gather = Callable[[AttemptFolder, Rulebook, "JobRecord | None"], Evidence]
-"""Collects the evidence in an attempt's folder: runs/collect_evidence.py."""
 
-
-def diagnose_now(context: RetryContext, gather: Gather, rules: Rulebook, *, inside: bool) -> Diagnosis | None:
+def diagnose_now(context: RetryContext, *, inside: bool) -> Diagnosis | None:
     """The diagnosis of the attempt; None while it is not over, or where only the scheduler will know the cause."""
-    facts = driver_facts(context, inside=inside)
+    facts, rules = driver_facts(context, inside=inside), rulebook()
     files = context.view.files
     found = diagnose_records(Evidence(void=files.void, driver=facts, nodes=files.nodes, of_a_run=True), rules)
     if found is not None or not is_over(context, inside=inside):
@@ -155,10 +151,10 @@ def diagnose_now(context: RetryContext, gather: Gather, rules: Rulebook, *, insi
     return diagnose(evidence, rules)
 
 
-def diagnose_never_starts(context: RetryContext, facts: DriverFacts, rules: Rulebook) -> Diagnosis | None:
+def diagnose_never_starts(context: RetryContext, job: NeverStarts) -> Diagnosis | None:
     """The diagnosis of a pending job that can never start."""
-    facts = structs.replace(facts, excluded=context.excluded if context.follows_verdict else ())
-    return diagnose_records(Evidence(driver=facts, of_a_run=True), rules)
+    facts = DriverFacts(never_starts=job, excluded=context.excluded if context.follows_verdict else ())
+    return diagnose_records(Evidence(driver=facts, of_a_run=True), rulebook())
 
 
 def make_verdict(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: bool = False) -> VerdictRecord:

@@ -13,8 +13,6 @@ from msgspec import structs
 
 from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.diagnose.diagnosis import Diagnosis
-from hpc_launch.diagnose.evidence import DriverFacts
-from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.retry.context import (
     RetryContext,
     left_alone,
@@ -24,7 +22,6 @@ from hpc_launch.retry.context import (
     vanished,
 )
 from hpc_launch.retry.decision import (
-    Gather,
     diagnose_never_starts,
     diagnose_now,
     following_attempt,
@@ -40,8 +37,6 @@ from hpc_launch.retry.same_job import (
     take_over,
     withdraw_successor,
 )
-from hpc_launch.runs.collect_evidence import gather as gather_evidence
-from hpc_launch.runs.collect_evidence import rulebook
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import Journal, why_not_own
 from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitted
@@ -70,8 +65,6 @@ def recover(
     inside: bool = False,
     here: bool = False,
     successor: bool = False,
-    gather: Gather = gather_evidence,
-    rules: Rulebook | None = None,
 ) -> DriverOutcome:
     """Do what is due for a run, by the tracker's last look at it. Never raises a UserError.
 
@@ -84,8 +77,6 @@ def recover(
             by a signal to them unless Slurm says why.
         here: The job's script can start the next attempt itself.
         successor: This process runs in the run's successor, whose script can start the next attempt.
-        gather: Collects the evidence; by default from the attempt's folder.
-        rules: The rule book; the shipped one with the user's and the team's rules if left out.
     """
     if host_with(run.path) is not None:
         return NOTHING  # its drivers are there
@@ -98,13 +89,13 @@ def recover(
     if not inside and context.status.final and not context.status.undecided:
         withdraw_successor(context)
     if context.status.state == "STUCK":
-        return _withdraw(context, rules)
+        return _withdraw(context)
     if not inside and vanished(context):
         return _give_up(context)
     stored = context.view.files.verdict
     if not inside and (stored is None or stored.again) and may_decide(context):
         return DriverOutcome("waiting", f"job {context.view.job_id} decides whether it continues by itself")
-    verdict, problem = (stored, None) if stored is not None else _decide(context, gather, rules, inside=inside)
+    verdict, problem = (stored, None) if stored is not None else _decide(context, inside=inside)
     if verdict is None:
         return _undecided(context)
     if verdict.again:
@@ -148,16 +139,14 @@ def _undecided(context: RetryContext) -> DriverOutcome:
     return DriverOutcome("waiting", f"the scheduler does not know job {job_id}; it counts as lost in {left:.0f} s")
 
 
-def _decide(
-    context: RetryContext, gather: Gather, rules: Rulebook | None, *, inside: bool
-) -> tuple[VerdictRecord | None, str | None]:
+def _decide(context: RetryContext, *, inside: bool) -> tuple[VerdictRecord | None, str | None]:
     """The verdict on an attempt that is over, put on record; None where it is too early for one.
 
     With why the team does not get the report on bad nodes.
     """
     if never_submitted(context.view.files.void) and not context.follows_verdict:
         return None, None  # a person's submission, which that person repeats
-    diagnosis = diagnose_now(context, gather, rules or rulebook(), inside=inside)
+    diagnosis = diagnose_now(context, inside=inside)
     if diagnosis is None:
         return None, None
     with suppress(OSError):
@@ -234,7 +223,7 @@ def _follow(
     return DriverOutcome("submitted", f"attempt {attempt.number} is job {job_id}: {verdict.reason}")
 
 
-def _withdraw(context: RetryContext, rules: Rulebook | None) -> DriverOutcome:
+def _withdraw(context: RetryContext) -> DriverOutcome:
     """Cancel a pending job that can never start, after a while: it is a failure like any other."""
     job, left_s = never_starts(context)
     job_id = context.view.job_id or ""
@@ -242,7 +231,7 @@ def _withdraw(context: RetryContext, rules: Rulebook | None) -> DriverOutcome:
         return NOTHING
     if left_s > 0:
         return DriverOutcome("waiting", f"job {job_id} can never start; it is cancelled in {left_s:.0f} s")
-    diagnosis = diagnose_never_starts(context, DriverFacts(never_starts=job), rules or rulebook())
+    diagnosis = diagnose_never_starts(context, job)
     if diagnosis is None:
         return NOTHING
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, UserError
@@ -20,7 +20,7 @@ from hpc_launch.retry.decision import following_attempt
 from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader, successor_of
-from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
+from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.submission import SuccessorRecord
 from hpc_launch.runs.records.verdict_record import VerdictRecord
 from hpc_launch.runs.status.run_status import successor_text
@@ -65,11 +65,12 @@ def continue_here(context: RetryContext, verdict: VerdictRecord) -> DriverOutcom
     pause = _pause_left(context, verdict)
     if not _fits(context, verdict, pause):
         return None
-    prepared = _following(context, verdict, asked=context.attempt)
-    nodes = _nodes_of_job(context, verdict, prepared) if prepared is not None else None
+    prepared, files = _following(context, verdict, asked=context.attempt), context.view.files
+    # A new job may have to use the blamed nodes: only so many are excluded.
+    lost = (*_lost(context), *(verdict.blamed if verdict.action == "RETRY_ELSEWHERE" else ()))
+    nodes = _nodes(context, prepared, files.nodes, lost) if prepared is not None else None
     if prepared is None or nodes is None:
         return None
-    files = context.view.files
     name = files.intent.job_name if files.intent is not None else None
     cluster = files.job.cluster if files.job is not None else None
     own = OwnJob(files.job_id or "", name, cluster, files.restart)
@@ -83,7 +84,7 @@ def take_over(context: RetryContext, verdict: VerdictRecord) -> DriverOutcome | 
     if found is None or pause > LONGEST_PAUSE_S or os.environ.get("SLURM_RESTART_COUNT", "0") != "0":
         return None
     prepared = _following(context, verdict, asked=found[0])
-    nodes = _nodes_of_successor(context, prepared) if prepared is not None else None
+    nodes = _nodes(context, prepared) if prepared is not None else None
     if prepared is None or nodes is None:
         return None
     name, cluster = os.environ.get("SLURM_JOB_NAME"), context.scheduler.cluster()
@@ -117,43 +118,25 @@ def withdraw_successor(context: RetryContext) -> None:
         cancel_successor(context.run, context.scheduler)
 
 
-def _nodes_of_job(context: RetryContext, verdict: VerdictRecord, prepared: PreparedAttempt) -> tuple[str, ...] | None:
-    """The nodes for the attempt, in the job's order: those of the last one, and spares for those that failed.
+def _nodes(
+    context: RetryContext, prepared: PreparedAttempt, used: Sequence[str] = (), lost: Iterable[str] = ()
+) -> tuple[str, ...] | None:
+    """The nodes of this job for the attempt, in the job's order: those `used` before, and others for the `lost` ones.
 
     An elastic run goes on with fewer nodes. None where too few are left, or not the first one, which runs the script.
     """
-    used, plan = context.view.files.nodes, plan_of(context.attempt)
-    fewest = most = len(used)
-    if context.plan.elastic:
-        fewest, most = context.plan.least_nodes, (plan.nodes if plan is not None else None) or most
-    held = names_or_text(os.environ.get(HELD)) or used
-    lost = set(_lost(context))
-    if verdict.action == "RETRY_ELSEWHERE":
-        lost.update(verdict.blamed)  # a new job may have to use them: only so many are excluded
-    healthy = [node for node in _usable(context, prepared, held) if node not in lost]
-    if len(healthy) < fewest or healthy[0] != held[0]:
-        return None
-    chosen = [*(node for node in healthy if node in used), *(node for node in healthy if node not in used)][:most]
-    return tuple(node for node in held if node in chosen)
-
-
-def _nodes_of_successor(context: RetryContext, prepared: PreparedAttempt) -> tuple[str, ...] | None:
-    """The nodes of this job for the attempt; None where it must not use one that it would need."""
-    held, plan = names_or_text(os.environ.get(HELD)), plan_of(context.attempt) or PlanRecord()
-    healthy = _usable(context, prepared, held) if held else []
-    most = plan.nodes if plan.nodes and (plan.spares or context.plan.elastic) else len(held)
+    held, plan, overrides = names_or_text(os.environ.get(HELD)) or used, plan_of(context.attempt), prepared.overrides
+    most = len(used or held)
+    if plan is not None and (context.plan.elastic or (plan.spares and not used)):
+        most = plan.nodes or most
     fewest = context.plan.least_nodes if context.plan.elastic else most
-    if not healthy or len(healthy) < fewest or healthy[0] != held[0]:  # the first one runs the script
-        return None
-    return tuple(healthy[:most])
-
-
-def _usable(context: RetryContext, prepared: PreparedAttempt, held: Sequence[str]) -> list[str]:
-    """Those of a job's nodes that the attempt may use."""
-    overrides = prepared.overrides
     avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
-    avoided.update(context.scheduler.down(held))
-    return [node for node in held if node not in avoided]
+    avoided.update(lost, context.scheduler.down(held))
+    healthy = [node for node in held if node not in avoided]
+    if not healthy or len(healthy) < fewest or healthy[0] != held[0]:
+        return None
+    chosen = sorted(healthy, key=lambda node: node not in used)[:most]
+    return tuple(node for node in held if node in chosen)
 
 
 def _lost(context: RetryContext) -> Iterator[str]:

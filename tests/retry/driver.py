@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 from hpc_launch.diagnose.diagnosis import Action
 from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
 from hpc_launch.diagnose.rulebook import FailureRule, Rulebook, shipped
+from hpc_launch.retry import decision
 from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
@@ -47,7 +49,8 @@ def drive(
 
     tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
     tracker.poll(fresh=True)
-    return recover(run, tracker, scheduler, inside=inside, here=here, successor=successor, gather=gather, rules=book)
+    with patch.object(decision, "gather", gather), patch.object(decision, "rulebook", lambda: book):
+        return recover(run, tracker, scheduler, inside=inside, here=here, successor=successor)
 
 
 def main(arguments: list[str]) -> int:
