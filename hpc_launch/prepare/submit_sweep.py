@@ -50,11 +50,10 @@ class SweepRoom(Struct, frozen=True):
     at_once: int | None = None
     """How many tasks of an array may run at the same time."""
 
-    def why_left(self, now: int) -> str:
-        """Why points are left when so many are submitted."""
-        if not self.array_size:
-            return "they wait for the points before them"
-        return f"the limits accept {now} jobs at present" if now else "the limit of submitted jobs is reached"
+    @property
+    def why_left(self) -> str:
+        """Why points are left."""
+        return "the limit of submitted jobs is reached" if self.array_size else "they wait for the points before them"
 
 
 def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> SweepRoom:
@@ -226,7 +225,7 @@ def submit_points(
         waiting = settle_arrays(sweep, scheduler, clock)
         left = unsubmitted(sweep) if prepared is None else [point.number for point in prepared.points]
         if waiting is not None or not left:
-            return SweepProgress((), _note_if_complete(sweep, len(left)), waiting)
+            return SweepProgress((), _count_left(sweep), waiting)
         refuse_cancelled(sweep)
         return _submit(Sending(sweep, scheduler, index, lookup_s, wait), left, prepared, part)
 
@@ -239,18 +238,18 @@ def _submit(sending: Sending, left: Sequence[int], prepared: PreparedSweep | Non
     now = left[: room.points]
     few = part and room.queued is not None and len(now) * part < min(room.queued, len(left) * part)
     if not now or few:
-        return SweepProgress((), len(left), room.why_left(0), queued=room.queued)
+        return SweepProgress((), len(left), room.why_left, queued=room.queued)
     if prepared is None:
         ready = recorded_points(sweep, now)
     attempts = _attempts(sweep, ready, now)
     job_ids, why = send_points(sending, room, attempts, must=len(left) == len(sweep.record.points))
-    why = why or (room.why_left(len(now)) if len(now) < len(left) else None)
-    still = _note_if_complete(sweep, len(unsubmitted(sweep)) if why is not None else 0)
-    return SweepProgress(tuple(job_ids), still, (why or room.why_left(len(now))) if still else None, queued=room.queued)
+    still = _count_left(sweep)
+    return SweepProgress(tuple(job_ids), still, (why or room.why_left) if still else None, queued=room.queued)
 
 
-def _note_if_complete(sweep: SweepFolder, left: int) -> int:
-    """Record that each point has a job, so that nobody looks again. Returns how many have none."""
+def _count_left(sweep: SweepFolder) -> int:
+    """How many points have no job. Where each has one, that is put on record, so that nobody looks again."""
+    left = len(unsubmitted(sweep))
     if not left and is_settled(sweep):
         with suppress(OSError):
             write_atomic(sweep.submitted, "")

@@ -104,7 +104,7 @@ def resubmit_points(
         now = dict(list(attempts.items())[: room.points])
         job_ids, why = send_points(Sending(sweep, scheduler, index), room, now, must=True)
         left = len(attempts) - len(now)
-        return SweepProgress(tuple(job_ids), left, why or (room.why_left(len(now)) if left else None)), faults
+        return SweepProgress(tuple(job_ids), left, why or (room.why_left if left else None)), faults
 
 
 def resubmit(
