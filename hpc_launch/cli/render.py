@@ -10,7 +10,7 @@ import click
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, output_option, set_option, site_option
 from hpc_launch.cli.terminal import print_site_and_warnings, show_findings, write_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.prepare.prepare import prepare_job, validate_job
@@ -20,9 +20,7 @@ from hpc_launch.prepare.prepare import prepare_job, validate_job
 @job_argument
 @site_option
 @set_option
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write to FILE instead of stdout.", metavar="FILE"
-)
+@output_option
 @click.option("--standalone", is_flag=True, help="Put the parts of runtime.sh into the script, to start it by hand.")
 def render_command(
     job: Path, site: str | None, sets: tuple[str, ...], output: Path | None, *, standalone: bool

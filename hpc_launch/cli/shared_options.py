@@ -38,6 +38,10 @@ set_option = click.option(
     help="Override a key of the job file by its dotted path, e.g. --set args.lr=0.001. Repeatable.",
 )
 
+output_option = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write to FILE instead of stdout.", metavar="FILE"
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.shared_options import complete_run, echo_json, json_option
+from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, output_option
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, write_text
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.runs.find_run import find_run
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 FAILED = 1
 
+attempt_option = click.option(
+    "--attempt", "number", type=click.IntRange(min=1), metavar="K", help="Attempt number (default: the newest)."
+)
+
 
 @click.command("why")
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_run)
@@ -49,9 +53,7 @@ FAILED = 1
     multiple=True,
     help="Diagnose log files of any job instead of a run; - is stdin. Repeatable.",
 )
-@click.option(
-    "--attempt", "number", type=click.IntRange(min=1), metavar="K", help="Attempt number (default: the newest)."
-)
+@attempt_option
 @click.argument("more", nargs=-1, metavar="[FILE...]", type=click.UNPROCESSED)
 @json_option
 def why_command(
@@ -115,9 +117,7 @@ def _report(found: RunDiagnosis) -> PerformanceReport | None:
 
 @click.command("report")
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write to FILE instead of stdout.", metavar="FILE"
-)
+@output_option
 def report_command(run: str, output: Path | None) -> None:
     """Write a run as one HTML page that needs no other file and no network.
 
@@ -151,9 +151,7 @@ POLL_S = 1.0
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow the output until the run ends.")
 @click.option("--node", metavar="N", help="Only this node, by index (from 0) or name.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only lines of this rank.")
-@click.option(
-    "--attempt", "number", type=click.IntRange(min=1), metavar="K", help="Attempt number (default: the newest)."
-)
+@attempt_option
 def logs_command(run: str, following: bool, node: str | None, rank: int | None, number: int | None) -> int:
     """Print the output of a run: the batch script's, then each node's.
 

@@ -54,11 +54,6 @@ def folder(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     return home
 
 
-def test_2_for_an_unknown_option(home: Home) -> None:
-    for name, _ in leaves(group):
-        assert "No such option" in home.call(*name.split(), "--no-such-option", code=2).stderr
-
-
 def test_2_for_an_unknown_run(folder: Home) -> None:
     takes_run = [
         name
