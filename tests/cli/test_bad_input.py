@@ -246,29 +246,6 @@ def test_a_mistyped_verb_or_command_names_the_nearest(shell: Shell) -> None:
         assert re.search(r"No such command '\w+'\. Did you mean '(status|list|clear|build|deepspeed)'\?", done.stderr)
 
 
-@pytest.mark.slow
-def test_a_full_disk_at_the_run_folder(shell: Shell) -> None:
-    runs = shell.folder / "runs"
-    runs.mkdir()
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("only root can mount a small disk")
-    shell.job.write_text("name: x\ncommand: 'true'\n")
-    # A few pages more each time, so that the disk fills up at one write after the other.
-    for pages in range(1, 200, 10):
-        mount = f'mount -t tmpfs -o size={pages * 4096} none {runs} && "$@"; code=$?; ls -A {runs}; exit $code'
-        own_mounts = ["unshare", "--mount", "sh", "-c", mount, "sh"]
-        done = shell.call("submit", "job.yaml", "--site", "local", before=own_mounts)
-        if done.returncode == 0:
-            break
-        assert (done.returncode, done.stdout) == (3, ""), (pages, done.stdout + done.stderr)
-        assert f"HL501 cannot write the run folder {runs}" in done.stderr
-        assert "No space left on device" in done.stderr
-        assert "hint: free some space" in done.stderr
-    else:
-        pytest.fail("it never had enough")
-    assert pages > 8
-
-
 def finished(shell: Shell) -> Path:
     """The folder of a run on this machine that has ended."""
     shell.job.write_text("name: x\ncommand: 'true'\nenvironment: {python: 'true'}\n")

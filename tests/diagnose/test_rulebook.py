@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import time
-from pathlib import Path
 
 import pytest
 
@@ -153,11 +152,6 @@ def test_one_bad_rule_leaves_the_others() -> None:
 )
 def test_needed_words(pattern: str, words: set[str]) -> None:
     assert needed_words(pattern) == words
-
-
-def test_the_rules_travel_with_the_package() -> None:
-    assert rulebook.FOLDER.parent == Path(rulebook.__file__).parent
-    assert (rulebook.FOLDER / rulebook.CAUSES).is_file()
 
 
 def test_unless_applies_to_the_match() -> None:
