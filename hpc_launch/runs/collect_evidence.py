@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +33,7 @@ from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check
 from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.run_info import read_info
-from hpc_launch.runs.records.verdict_record import keep_diagnosis, kept_diagnosis, read_verdict, stored_diagnosis
+from hpc_launch.runs.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.runs.status.progress_reader import ProgressReader
 from hpc_launch.runs.status.run_status import unfinished
 from hpc_launch.runs.status.startup_summary import StartupReader
@@ -112,19 +111,14 @@ SILENT = "its watcher fell silent while others did not, and srun could start not
 def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> Diagnosis:
     """The diagnosis of an attempt: the one that its verdict is based on, else from all its records and logs.
 
-    Never raises: unreadable files are left out. The diagnosis of an attempt without a verdict whose final state is
-    known is kept in diagnosis.json.
+    Never raises: unreadable files are left out.
     """
     verdict = read_verdict(attempt)
-    stored = (stored_diagnosis(verdict) if verdict is not None else None) or kept_diagnosis(attempt)
+    stored = stored_diagnosis(verdict) if verdict is not None else None
     if stored is not None:
         return stored
     book = rules if rules is not None else rulebook()
-    evidence = gather(attempt, book)
-    diagnosis = diagnose(evidence, book)
-    if evidence.scheduler is not None and os.path.exists(attempt.final):
-        keep_diagnosis(attempt, diagnosis)
-    return diagnosis
+    return diagnose(gather(attempt, book), book)
 
 
 def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = None) -> Evidence:

@@ -41,7 +41,6 @@
         ├── ending                  exists while the job is being ended: a SIGTERM is then not a warning
         ├── cancel.json             a user asked for the end of this attempt
         ├── stuck.json              since when the pending job can never start
-        ├── diagnosis.json          what ended the attempt, once its final state is known
         ├── verdict.json            what ended the attempt and what follows, created once by the first driver
         ├── sentinel/               the small job that runs the next driver after this one
         ├── successor.json          the run's next job, which waits while this one runs (records/submission.py)
@@ -144,7 +143,6 @@ class AttemptFolder:
     stop = _Entry("stop")
     cancel = _Entry("cancel.json")
     stuck = _Entry("stuck.json")
-    diagnosis = _Entry("diagnosis.json")
     verdict = _Entry("verdict.json")
     sentinel = _Entry("sentinel")
     successor = _Entry("successor.json")

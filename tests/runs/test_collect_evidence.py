@@ -215,20 +215,6 @@ def test_exit_codes_of_nodes_cancel_and_void(attempt: AttemptFolder) -> None:
     assert diagnose_attempt(attempt, BOOK).failure_class == "submit_rejected"
 
 
-def test_the_answer_is_kept_once_the_last_word_is_known(attempt: AttemptFolder) -> None:
-    end(attempt, 1)
-    log = attempt.logs / "node-0.log"
-    log.write_text("ValueError: x\n")
-    assert diagnose_attempt(attempt, BOOK).failure_class == "user_code_error"
-    assert not (attempt.path / "diagnosis.json").exists(), "the scheduler may still have something to say"
-    final(attempt, "FAILED", exit_code=1)
-    first = diagnose_attempt(attempt, BOOK)
-    log.unlink()
-    assert diagnose_attempt(attempt, BOOK) == first
-    (attempt.path / "diagnosis.json").write_text("{torn")
-    assert diagnose_attempt(attempt, BOOK).failure_class == "unknown"
-
-
 def test_an_empty_folder_and_one_that_still_runs(attempt: AttemptFolder) -> None:
     found = diagnose_attempt(attempt, BOOK)
     assert found.failure_class == "unknown"

@@ -1,18 +1,16 @@
-"""verdict.json and diagnosis.json: what ended an attempt and what follows.
+"""verdict.json: what ended an attempt and what follows.
 
 The verdict is created once, so that all drivers act on the same one.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
-from hpc_launch import __version__
-from hpc_launch.base.json_records import create_record, read_record, write_record
+from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.diagnose.diagnosis import Diagnosis, Quote, Verdict
 from hpc_launch.runs.layout import AttemptFolder
 
@@ -104,22 +102,3 @@ def stored_diagnosis(verdict: VerdictRecord) -> Diagnosis | None:
     except ValidationError:
         return None
     return replace(found, evidence=verdict.evidence)
-
-
-class DiagnosisRecord(Struct, frozen=True, kw_only=True):
-    """A diagnosis and the release of hpc-launch that made it."""
-
-    version: str
-    diagnosis: Diagnosis
-
-
-def kept_diagnosis(attempt: AttemptFolder) -> Diagnosis | None:
-    """The diagnosis on record; None where there is none, or where another release made it."""
-    record = read_record(attempt.diagnosis, DiagnosisRecord)
-    return record.diagnosis if record is not None and record.version == __version__ else None
-
-
-def keep_diagnosis(attempt: AttemptFolder, diagnosis: Diagnosis) -> None:
-    """Write diagnosis.json. In a run of another user, and on a failed write, the diagnosis is made again later."""
-    with suppress(OSError):
-        write_record(attempt.diagnosis, DiagnosisRecord(version=__version__, diagnosis=diagnosis))
