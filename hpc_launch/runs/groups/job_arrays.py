@@ -193,11 +193,10 @@ def settle_arrays(sweep: SweepFolder, scheduler: Scheduler, clock: Callable[[], 
     for array in sweep.arrays():
         if _has_outcome(array):
             continue
-        outcome = reconcile(sweep.run, array, scheduler, clock)
-        if outcome.kind == "void":
-            _release(sweep, array, outcome.reason or "abandoned")
-        elif outcome.kind == "waiting":
-            waiting = outcome.reason
+        waiting = reconcile(sweep.run, array, scheduler, clock) or waiting
+        claim = read_claim(array)
+        if claim is not None and claim.void is not None:
+            _release(sweep, array, claim.void)
     return waiting
 
 

@@ -18,7 +18,6 @@ from hpc_launch.runs.records.run_info import RunInfo
 from hpc_launch.runs.records.submission import keep_over
 from hpc_launch.runs.status.attempt_view import AttemptView, SchedulerAnswer
 from hpc_launch.runs.status.run_status import FINAL_RUN_STATES
-from hpc_launch.runs.submitting.reconcile import SubmissionOutcome
 from hpc_launch.schedulers.job_files import hosts_of, spares_of
 from hpc_launch.schedulers.scheduler import LIVE_STATES, JobRecord, PartlyUnreachable, Scheduler
 
@@ -144,8 +143,8 @@ class FollowedRun:
     views: list[AttemptView] = field(default_factory=list)
     stamp: int | None = None
     """When the folder of the attempts was last modified (ns), before it was read."""
-    outcomes: dict[int, tuple[float, SubmissionOutcome]] = field(default_factory=dict)
-    """When the submission of an attempt without a job id was last looked up, and the result; 0: no attempt yet."""
+    unsettled: dict[int, tuple[float, str | None]] = field(default_factory=dict)
+    """When the submission of an attempt without a job id was last looked up, and why it has none; 0: no attempt yet."""
 
     @property
     def since(self) -> float:
@@ -248,14 +247,14 @@ class FollowedRun:
         superseded = job_id is not None and any(later.job_id == job_id for later in self.files[at + 1 :])
         continued = any(later.same_start(files) for later in self.files[at + 1 :])
         answer = self.answers.of(job_id) if self.answers and job_id else SchedulerAnswer(error=self.error)
-        outcome = self.outcomes.get(files.attempt.number)
+        _, unsettled = self.unsettled.get(files.attempt.number, (0.0, self.error))
         view = AttemptView(
             files=files,
             answer=answer,
             now=now,
             superseded=superseded,
             continued=continued,
-            submitting=outcome[1].reason if outcome else self.error,
+            submitting=unsettled,
             settle_s=settle_s,
         )
         final = view.final_record

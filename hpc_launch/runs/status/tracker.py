@@ -136,7 +136,7 @@ class RunTracker:
         followed.stamp = run.attempts_stamp()
         if not run.attempts():
             creator = followed.info.process if followed.info else None
-            followed.outcomes[0] = (0.0, no_attempt(run, creator, followed.since, self._clock()))
+            followed.unsettled[0] = (0.0, no_attempt(run, creator, followed.since, self._clock()))
         followed.files = [self._settle(followed, self._reader.read(attempt), doing) for attempt in run.attempts()]
 
     def _connect(self, followed: FollowedRun) -> None:
@@ -158,12 +158,12 @@ class RunTracker:
             adopt(files.job_id, files.attempt.path)
         if (files.job is not None and files.job_id is not None) or files.void is not None or followed.answers is None:
             return files
-        asked, _ = followed.outcomes.get(number, (0.0, None))
+        asked, _ = followed.unsettled.get(number, (0.0, None))
         if self._clock() - asked < RECONCILE_S:
             return files
         doing("querying the scheduler")
-        outcome = reconcile(followed.run, files.attempt, followed.answers.scheduler, self._clock)
-        followed.outcomes[number] = (self._clock(), outcome)
+        reason = reconcile(followed.run, files.attempt, followed.answers.scheduler, self._clock)
+        followed.unsettled[number] = (self._clock(), reason)
         return self._reader.read(files.attempt)
 
     def _ask(self, fresh: bool, background: bool) -> None:
@@ -249,7 +249,7 @@ class RunTracker:
         if followed.unreadable is not None:
             return "UNKNOWN", followed.unreadable_reason, "none", None
         if not attempts:
-            return "SUBMITTING", followed.outcomes[0][1].reason, "none", None
+            return "SUBMITTING", followed.unsettled[0][1], "none", None
         view, last = followed.views[-1], attempts[-1]
         state, reason = run_state(last, view, self._never)
         record = view.record

@@ -11,8 +11,6 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
@@ -31,29 +29,26 @@ GIVE_UP_S = 600.0
 """Age at which an unfinished submission is abandoned, wherever its driver may be."""
 
 
-@dataclass(frozen=True)
-class SubmissionOutcome:
-    """The result of a submission: a job, no job ever (`void`), or not known yet, with the reason as text."""
-
-    kind: Literal["job", "void", "waiting"]
-    job_id: str | None = None
-    reason: str | None = None
-
-
 def reconcile(
     run: RunFolder,
     attempt: AttemptFolder,
     scheduler: Scheduler,
     clock: Callable[[], float],
-) -> SubmissionOutcome:
-    """Settle an attempt without a job id as far as possible now. Creates `job.json` or `claim`.
+) -> str | None:
+    """Settle an attempt without a job id as far as possible now: it gets `job.json` or `claim`.
 
-    Never raises: where the scheduler or the file system does not answer, the attempt stays as it is, with the reason.
+    Returns why that is not possible yet: its submitter may still be at work, or the scheduler or the file system does
+    not answer. Never raises.
     """
     files = Reader().read(attempt)
-    known = _known(files)
-    if known is not None:
-        return known
+    if files.void is not None:
+        return None
+    if files.job_id is not None:
+        if files.job is None:
+            # The job is running: it claimed the attempt before its driver could record the id.
+            with suppress(OSError):
+                write_job(attempt, files.job_id, (files.intent.time if files.intent else None) or time.time())
+        return None
     journal = Journal(run)
     owner, since = _owner(run, files)
     age = clock() - since
@@ -61,16 +56,17 @@ def reconcile(
         try:
             jobs = real_jobs(scheduler.find(files.intent.job_name or ""))
         except SchedulerError as error:
-            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler does not answer: {error}")
+            return f"{_who(owner, age)}; the scheduler does not answer: {error}"
         if jobs:
             job_id = files.intent.job_of(pick(jobs).job_id)
-            return SubmissionOutcome("job", adopt(attempt, job_id, since, journal, scheduler.cluster()))
+            adopt(attempt, job_id, since, journal, scheduler.cluster())
+            return None
     late = age >= GRACE_S
     over = owner is not None and (
         (certainly_gone(owner) and (late or files.intent is None)) or (late and _job_over(owner, scheduler))
     )
     if not over and age < GIVE_UP_S:
-        return SubmissionOutcome("waiting", reason=_who(owner, age))
+        return _who(owner, age)
     return _void(attempt, journal, _who(owner, age))
 
 
@@ -136,25 +132,26 @@ def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journa
     return Reader().read(attempt).job_id or job_id
 
 
-def no_attempt(run: RunFolder, creator: ProcessRecord | None, since: float, now: float) -> SubmissionOutcome:
-    """Settle a run folder without any attempt.
+def no_attempt(run: RunFolder, creator: ProcessRecord | None, since: float, now: float) -> str | None:
+    """Settle a run folder without any attempt. Returns why that is not possible yet.
 
     Its first attempt is created and abandoned here, so that a driver that was only frozen finds it taken.
     """
     if run.sweep is not None or os.path.exists(run.sweep_info):
-        return SubmissionOutcome("waiting", reason=NOT_YET)
+        return NOT_YET
     if os.path.exists(run.stage_info):
-        return SubmissionOutcome("waiting", reason="the pipeline has not submitted it yet")
+        return "the pipeline has not submitted it yet"
+    who = _who(creator, now - since)
     if not (creator is not None and certainly_gone(creator)) and now - since < GIVE_UP_S:
-        return SubmissionOutcome("waiting", reason=_who(creator, now - since))
+        return who
     attempt = run.attempt(1)
     try:
         # Without `parents`: a run folder that was deleted stays deleted.
         run.attempts_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         attempt.path.mkdir(mode=FOLDER_MODE)
     except OSError as error:
-        return SubmissionOutcome("waiting", reason=f"{_who(creator, now - since)}; cannot abandon it: {error.strerror}")
-    return _void(attempt, Journal(run), _who(creator, now - since))
+        return f"{who}; cannot abandon it: {error.strerror}"
+    return _void(attempt, Journal(run), who)
 
 
 def _job_over(process: ProcessRecord, scheduler: Scheduler) -> bool:
@@ -166,31 +163,17 @@ def _job_over(process: ProcessRecord, scheduler: Scheduler) -> bool:
     return record is not None and record.ended_for_good
 
 
-def _known(files: AttemptFiles) -> SubmissionOutcome | None:
-    if files.void is not None:
-        return SubmissionOutcome("void", reason=files.void)
-    job_id = files.job_id
-    if job_id is None:
-        return None
-    if files.job is None:
-        # The job is running: it claimed the attempt before its driver could record the id.
-        with suppress(OSError):
-            write_job(files.attempt, job_id, (files.intent.time if files.intent else None) or time.time())
-    return SubmissionOutcome("job", job_id)
-
-
-def _void(attempt: AttemptFolder, journal: Journal, why: str) -> SubmissionOutcome:
+def _void(attempt: AttemptFolder, journal: Journal, why: str) -> str | None:
     causes = [event.reason for event in read_journals(attempt.run) if _is_no_answer(event, attempt)]
     try:
         claim = abandon(attempt, f"{NEVER_SUBMITTED}: {causes[-1]}" if causes else NEVER_SUBMITTED)
     except OSError as error:
-        return SubmissionOutcome("waiting", reason=f"{why}; cannot abandon it: {error.strerror or error}")
-    if claim.job_id is not None:
-        return SubmissionOutcome("job", claim.job_id)
+        return f"{why}; cannot abandon it: {error.strerror or error}"
     if claim == Claim():
-        return SubmissionOutcome("waiting", reason="another process is claiming it")
-    journal.note("voided", attempt=attempt.number, reason=claim.void, why=why)
-    return SubmissionOutcome("void", reason=claim.void)
+        return "another process is claiming it"
+    if claim.void is not None:
+        journal.note("voided", attempt=attempt.number, reason=claim.void, why=why)
+    return None
 
 
 def _is_no_answer(event: JournalEvent, attempt: AttemptFolder) -> bool:
