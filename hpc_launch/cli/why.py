@@ -173,9 +173,9 @@ def logs_command(run: str, following: bool, node: str | None, rank: int | None, 
     printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
     if following:
         return _follow(folder, index, printer, node=chosen, rank=rank, number=number)
-    from hpc_launch.runs.rank_logs import read_lines
+    from hpc_launch.runs.rank_logs import follow
 
-    for line in read_lines(attempt, node=chosen, rank=rank):
+    for line in follow(attempt, node=chosen, rank=rank):
         printer.show(line)
     printer.flush()
     if not printer.lines:

@@ -55,15 +55,9 @@ def log_files(attempt: AttemptFolder, node: int | None = None) -> list[LogFile]:
     return files + [file for file in logs if node in (None, file.node)]
 
 
-def read_lines(attempt: AttemptFolder, *, node: int | None = None, rank: int | None = None) -> Iterator[RankLogLine]:
-    """All lines of all logs, file by file. Unreadable files are left out."""
-    for file in log_files(attempt, node):
-        yield from _of_rank(_Tail(file).read(last=True), rank)
-
-
 def follow(
     attempt: AttemptFolder,
-    ended: Callable[[], bool],
+    ended: Callable[[], bool] = lambda: True,
     *,
     node: int | None = None,
     rank: int | None = None,
@@ -72,11 +66,12 @@ def follow(
     """Yield lines as they are written, until `ended()` is true and everything has been read.
 
     New files are included, truncated or replaced ones are read again from the start, and no line is split (except one
-    longer than LONGEST_LINE). The pause between reads grows from 0.2 s to 2 s while nothing is written.
+    longer than LONGEST_LINE). Unreadable files are left out. The pause between reads grows from 0.2 s to 2 s while
+    nothing is written.
 
     Args:
         attempt: The attempt.
-        ended: Whether nothing more will be written; called once before each read.
+        ended: Whether nothing more will be written; called once before each read. Default: read what there is.
         node: Only this node's log.
         rank: Only lines of this rank.
         sleep: How to wait for so many seconds.
@@ -88,9 +83,10 @@ def follow(
         new = False
         for file in log_files(attempt, node):
             tail = tails.setdefault(file.path, _Tail(file))
-            for line in _of_rank(tail.read(last=over), rank):
-                new = True
-                yield line
+            for line in tail.read(last=over):
+                if rank is None or line.rank == rank:
+                    new = True
+                    yield line
         if over:
             return
         pause = SHORTEST_PAUSE_S if new else min(pause * 1.5, LONGEST_PAUSE_S)
@@ -135,7 +131,3 @@ class _Tail:
                     yield data
         except OSError:
             return
-
-
-def _of_rank(lines: Iterator[RankLogLine], rank: int | None) -> Iterator[RankLogLine]:
-    return (line for line in lines if rank is None or line.rank == rank)

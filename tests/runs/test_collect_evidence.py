@@ -17,7 +17,7 @@ from hpc_launch.diagnose.evidence import DriverFacts, Evidence
 from hpc_launch.runs import artifacts
 from hpc_launch.runs.collect_evidence import diagnose_attempt, gather, rulebook
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
-from hpc_launch.runs.rank_logs import read_lines
+from hpc_launch.runs.rank_logs import follow
 from hpc_launch.runs.records.attempt_files import keep_final
 from hpc_launch.runs.records.submission import CANCELLED, NEVER_SUBMITTED
 from hpc_launch.runs.records.verdict_record import keep_verdict, verdict_record
@@ -325,7 +325,7 @@ def test_what_another_user_s_run_links_to_is_not_read(of_another_user: AttemptFo
     diagnosis = diagnose_attempt(attempt, BOOK)
     assert SECRET not in str(diagnosis)
     assert SECRET not in str(evidence(attempt))
-    assert SECRET not in str(list(read_lines(attempt)))
+    assert SECRET not in str(list(follow(attempt)))
 
 
 @pytest.mark.parametrize("plan", [{"spares": 1}, {"recovery": {"nodes": None}}], ids=["spares", "elastic"])

@@ -9,7 +9,7 @@ import pytest
 
 from hpc_launch.runs import rank_logs
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.rank_logs import follow, log_files, read_lines
+from hpc_launch.runs.rank_logs import follow, log_files
 from tests.runs.samples import node_log
 
 
@@ -59,9 +59,9 @@ def test_files_by_node(attempt: AttemptFolder) -> None:
 def test_lines_by_rank(attempt: AttemptFolder) -> None:
     node_log(attempt).write_bytes(b"[rank0]: a\n[rank10]: b\r\nplain\n[rank1]: \xff\n[rank1]: last")
 
-    assert [line.text for line in read_lines(attempt, rank=1)] == ["[rank1]: \ufffd", "[rank1]: last"]
-    assert [line.rank for line in read_lines(attempt)] == [0, 10, None, 1, 1]
-    assert next(line.text for line in read_lines(attempt, rank=10)) == "[rank10]: b"
+    assert [line.text for line in follow(attempt, rank=1)] == ["[rank1]: \ufffd", "[rank1]: last"]
+    assert [line.rank for line in follow(attempt)] == [0, 10, None, 1, 1]
+    assert next(line.text for line in follow(attempt, rank=10)) == "[rank10]: b"
 
 
 def test_a_rank_may_have_a_file_of_its_own(attempt: AttemptFolder) -> None:
@@ -69,8 +69,8 @@ def test_a_rank_may_have_a_file_of_its_own(attempt: AttemptFolder) -> None:
     (attempt.logs / "node-0.rank-1.log").write_text("one\n")
     (attempt.logs / "node-0.rank-0.log").write_text("zero\n")
 
-    assert [line.rank for line in read_lines(attempt)] == [0, 1, 3]
-    assert [line.text for line in read_lines(attempt, node=0, rank=1)] == ["one"]
+    assert [line.rank for line in follow(attempt)] == [0, 1, 3]
+    assert [line.text for line in follow(attempt, node=0, rank=1)] == ["one"]
 
 
 def test_no_line_is_torn(attempt: AttemptFolder) -> None:
@@ -108,7 +108,7 @@ def test_a_line_without_end_is_bounded(attempt: AttemptFolder, monkeypatch: pyte
     monkeypatch.setattr(rank_logs, "_CHUNK", 600)
     node_log(attempt).write_text("x" * 3000)
 
-    pieces = [line.text for line in read_lines(attempt)]
+    pieces = [line.text for line in follow(attempt)]
 
     assert "".join(pieces) == "x" * 3000
     assert max(map(len, pieces)) <= 1600
