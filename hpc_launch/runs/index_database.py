@@ -67,14 +67,15 @@ class IndexDatabase:
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in a transaction. It may be called again, with another database, after an error of the first."""
-        if self._memory is None:
+        for _ in range(2 if self._memory is None else 0):
             try:
                 return self._in_file(work)
             except (sqlite3.OperationalError, OSError):
-                pass  # locked, or read-only
+                break  # locked, or read-only
             except sqlite3.DatabaseError:
                 with suppress(OSError):
-                    self._path.unlink(missing_ok=True)  # corrupt: the next command rebuilds it from the folders
+                    self._path.unlink(missing_ok=True)  # corrupt, or of another version: rebuilt from the folders
+        if self._memory is None:
             self._memory = sqlite3.connect(":memory:")
             self._memory.executescript(_TABLES)
         with self._memory:
@@ -83,29 +84,15 @@ class IndexDatabase:
     def _in_file(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if make_private(self._path.parent).stat().st_uid != os.getuid():
             raise PermissionError("the state folder belongs to another user")
-        try:
-            connection = self._opened()
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError:
-            self._path.unlink(missing_ok=True)
-            connection = self._opened()
-        with closing(connection), connection:
-            return work(connection)
-
-    def _opened(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=LOCKED_S)
-        try:
+        with closing(sqlite3.connect(self._path, timeout=LOCKED_S)) as connection:
             connection.execute("PRAGMA synchronous = OFF")  # a file that a crash of the machine breaks is rebuilt
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {self._version}; COMMIT;")
             elif version != self._version:
                 raise sqlite3.DatabaseError(f"version {version}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            with connection:
+                return work(connection)
 
 
 def refresh(database: sqlite3.Connection, place: Path) -> None:
