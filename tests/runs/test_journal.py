@@ -57,19 +57,3 @@ def test_what_cannot_be_written_is_noted_in_silence(run: RunFolder) -> None:
         journal.write("driver came")
 
     assert read_journals(run) == []
-
-
-def test_after_a_cut_write_the_next_event_is_whole(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(run)
-    real = os.write
-
-    def cut(descriptor: int, data: bytes) -> int:
-        real(descriptor, data[:10])
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", cut)
-        journal.note("driver came")
-    journal.write("driver gone")
-
-    assert events(run) == ["driver gone"]

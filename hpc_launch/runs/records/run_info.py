@@ -170,7 +170,6 @@ class JournalEvent(ProcessRecord, frozen=True, kw_only=True):
     attempt: int | None = None
     job_id: str | None = None
     reason: str | None = None
-    state: str | None = None
 
 
 class Journal:
@@ -182,20 +181,16 @@ class Journal:
         self._run = run
         self._path = run.journal / name.replace("/", "_")
         self._clock = clock
-        self._torn = False
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event. Raises OSError."""
         line = json.dumps({"time": self._clock(), "event": event, **fields, **self._process}, default=str)
-        # After a write that a full disk cut short, a newline first: this event would be lost in the torn line.
-        data = (("\n" if self._torn else "") + line + "\n").encode()
+        data = f"{line}\n".encode()
         self._path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
-            self._torn = True
             while data:
                 data = data[os.write(descriptor, data) :]
-            self._torn = False
         finally:
             os.close(descriptor)
 

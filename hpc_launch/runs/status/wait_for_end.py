@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK
-from hpc_launch.runs.records.run_info import Journal
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 
@@ -59,25 +58,18 @@ def wait(
     records all the same.
     """
     tracker.add(run)
-    journal = Journal(run)
-    journal.note("driver came")
     confirmation = Confirmation()
     shown: RunStatus | None = None
-    try:
-        while True:
-            status = tracker.poll(background=True)[run.name]
-            if shown is None or shown.state != status.state:
-                journal.note("state", state=status.state, reason=status.reason, job_id=status.job_id)
-            if shown is None or _without_age(shown) != _without_age(status):
-                on_change(status)
-            shown = status
-            due = status.state == "RETRYING"
-            if (due or over(status, tracker, run, confirmation)) and not continues(status):
-                # A driver may have decided just now, and then the status says why.
-                return tracker.poll(background=True)[run.name] if status.undecided else status
-            sleep(POLL_S)
-    finally:
-        journal.note("driver gone", state=shown.state if shown else None)
+    while True:
+        status = tracker.poll(background=True)[run.name]
+        if shown is None or _without_age(shown) != _without_age(status):
+            on_change(status)
+        shown = status
+        due = status.state == "RETRYING"
+        if (due or over(status, tracker, run, confirmation)) and not continues(status):
+            # A driver may have decided just now, and then the status says why.
+            return tracker.poll(background=True)[run.name] if status.undecided else status
+        sleep(POLL_S)
 
 
 def poll_until(
