@@ -38,9 +38,6 @@ class Exposure:
     node_s: float = 0.0
     failures: int = 0
 
-    def __add__(self, other: Exposure) -> Exposure:
-        return Exposure(self.node_s + other.node_s, self.failures + other.failures)
-
 
 @dataclass(frozen=True)
 class CheckpointInterval:
@@ -105,11 +102,9 @@ def interval_of(status: RunStatus, times: RunTimes, index: Index) -> CheckpointI
 
 def exposure_of(runs: Iterable[RunFolder]) -> Exposure:
     """How long the nodes of these runs have run, and how often they failed. Never raises."""
-    total, reader = Exposure(), Reader()
-    for run in runs:
-        for attempt in run.attempts():
-            total += _exposure(reader.read(attempt))
-    return total
+    reader = Reader()
+    parts = [_exposure(reader.read(attempt)) for run in runs for attempt in run.attempts()]
+    return Exposure(sum(part.node_s for part in parts), sum(part.failures for part in parts))
 
 
 def _exposure(files: AttemptFiles) -> Exposure:

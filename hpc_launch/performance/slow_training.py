@@ -75,7 +75,8 @@ def _stragglers_by_place(facts: RunFacts) -> Iterator[Remark]:
     if len(ranks) < 2:
         return
     waits = [rank.share("futex") for _, rank in ranks]
-    late = [at for at in range(len(ranks)) if _is_straggler(waits[at], _median_of_others(waits, at))]
+    others = [_median_of_others(waits, at) for at in range(len(ranks))]
+    late = [at for at, rest in enumerate(others) if rest >= MIN_WAIT_SHARE and waits[at] <= rest - WAIT_GAP]
     named: dict[str, list[int]] = {}
     for at in late:
         named.setdefault(ranks[at][0].name, []).append(at)
@@ -107,10 +108,6 @@ def throttled(facts: RunFacts) -> Iterator[Remark]:
                     f"hpc-launch resubmit RUN --exclude {node.name}"
                 )
                 yield Remark("clocks_throttled", text, todo, node.name, quotes=node.quotes)
-
-
-def _is_straggler(share: float, rest: float) -> bool:
-    return rest >= MIN_WAIT_SHARE and share <= rest - WAIT_GAP
 
 
 def _median_of_others(values: Sequence[float], at: int) -> float:

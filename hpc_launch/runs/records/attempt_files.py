@@ -77,11 +77,6 @@ def keep_final(attempt: AttemptFolder, record: JobRecord) -> None:
             create_record(attempt.final, record)
 
 
-def final_of(record: JobRecord | None) -> JobRecord | None:
-    """A record read from final.json; None where it is not one of an ended job."""
-    return record if record is not None and record.ended_for_good else None
-
-
 def of_attempt(record: JobRecord, first_step: int | None) -> JobRecord:
     """The record without the steps of the attempts that ran in the job before: those below `first_step`."""
     if not first_step:
@@ -215,7 +210,7 @@ class Reader:
             claim=self._changed(entries.get(attempt.claim.name), lambda: read_claim(attempt)),
             start=record(attempt.start, ScriptRecord),
             end=record(attempt.end, ScriptRecord),
-            final=final_of(record(attempt.final, JobRecord)),
+            final=record(attempt.final, JobRecord),
             cancel=record(attempt.cancel, CancelRequest),
             verdict=record(attempt.verdict, VerdictRecord),
             successor=record(attempt.successor, SuccessorRecord),

@@ -98,9 +98,13 @@ class ProgressReader:
 def first_step(attempt: AttemptFolder) -> int | None:
     """The first step in the log of an attempt; None while there is none."""
     try:
-        return _first_step(_LogState(progress_patterns(plan_of(attempt))), attempt)
+        with open_regular(attempt.first_log) as stream:
+            head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     except OSError:
         return None
+    lines = [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES]
+    found = _newest(progress_patterns(plan_of(attempt)).get("step"), lines)
+    return integer(found, 1) if found else None
 
 
 def tail_lines(path: Path, size: int = TAIL, *, before: int | None = None, over: bool = False) -> list[str]:
@@ -121,7 +125,7 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
     lines = tail_lines(attempt.first_log, over=over)
     steps = _steps(log, lines)
     step = newest_step(steps, log.last.total or 0)
-    loss = _newest(log, "loss", lines)
+    loss = _newest(log.patterns.get("loss"), lines)
     before = log.last
     reached = integer(step, 1) if step else before.step
     total = (integer(step, 2) if step and step.re.groups > 1 else None) or before.total
@@ -161,10 +165,10 @@ def _spacing(steps: list[re.Match[str]]) -> int | None:
 
 def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None:
     """The time and the step of the oldest of the watcher's newest samples that follows a step; None for none."""
-    files = dict(attempt.watcher_files())
+    files, steps = dict(attempt.watcher_files()), log.patterns.get("step")
     for sample in list(watcher_samples(files[0]))[-RATE_WINDOW:] if 0 in files else ():
         size, written = sample.log or (0, 0.0)
-        match = _newest(log, "step", tail_lines(attempt.first_log, before=size)) if size else None
+        match = _newest(steps, tail_lines(attempt.first_log, before=size)) if size else None
         step = integer(match, 1) if match else None
         if step is not None:
             return written, step
@@ -186,16 +190,7 @@ def _rate(log: _LogState) -> float | None:
     return (s1 - s0) / (t1 - t0) if t1 > t0 and s1 > s0 else None
 
 
-def _first_step(log: _LogState, attempt: AttemptFolder) -> int | None:
-    """The first step in the head of the log."""
-    with open_regular(attempt.first_log) as stream:
-        head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
-    found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
-    return integer(found, 1) if found else None
-
-
-def _newest(log: _LogState, name: str, lines: list[str]) -> re.Match[str] | None:
-    pattern = log.patterns.get(name)
+def _newest(pattern: re.Pattern[str] | None, lines: list[str]) -> re.Match[str] | None:
     return next(filter(None, map(pattern.search, lines)), None) if pattern is not None else None
 
 

@@ -196,28 +196,21 @@ class StartupReader:
 
     def __init__(self) -> None:
         self._histories: dict[Path, tuple[int, History]] = {}
-        self._plans: dict[Path, PlanRecord] = {}
-        self._over: set[Path] = set()
 
     def read(self, files: AttemptFiles) -> Startup | None:
         """The start of an attempt; None where nothing is known of it, or it is over. Never raises."""
         attempt = files.attempt
-        if files.start is None or attempt.path in self._over:
+        if files.start is None:
             return None
-        if attempt.path not in self._plans:
-            self._plans[attempt.path] = plan_of(attempt) or PlanRecord()
-        plan = self._plans[attempt.path]
+        plan = plan_of(attempt) or PlanRecord()
         has_steps = "step" in progress_patterns(plan)
         if not plan.phases or (has_steps and first_step(attempt) is not None):
-            self._over.add(attempt.path)
             return None
         nodes = tuple(self._nodes(files, plan))
         preparation = PREPARATIONS.get(files.start.phase or "")
         if preparation is not None and not any(node.history for node in nodes):
             names = tuple(node.name for node in nodes)
             return Startup((Group("", names, files.start.ended),), plan.container, preparation)
-        if not has_steps and all(node.mark == LAST for node in nodes):
-            self._over.add(attempt.path)
         start = files.start
         began = start.ended if start.ended is not None else start.started  # done with node check and staging
         return summary(nodes, began=began, runtime=plan.container, has_steps=has_steps, output=files.output)
