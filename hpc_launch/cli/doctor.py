@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, job_argument, json_option, set_option, site_option
@@ -83,20 +84,20 @@ def _report(levels: Iterator[Level], *, as_json: bool) -> int:
         if level.state == "failed":
             break
     if as_json:
-        echo_json([level.as_json() for level in found])
+        echo_json(to_builtins(found))
     return FAILED if any(level.state == "failed" for level in found) else 0
 
 
 def _levels(
     job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool, measure: bool
 ) -> Iterator[Level]:
-    from hpc_launch.preflight.login_checks import refused_level, static_levels
-    from hpc_launch.preflight.short_run import Context, ladder, node_level
+    from hpc_launch.preflight.login_checks import static_levels
+    from hpc_launch.preflight.short_run import Context, Level, ladder, node_level
 
     try:
         prepared = prepare_job(job, site=site, sets=sets)
     except Refused as refused:
-        yield refused_level(refused.findings)
+        yield Level("job", "failed", tuple(map(str, refused.findings)))
         return
     scheduler = scheduler_for(prepared.plan.scheduler)
     yield from static_levels(job, prepared, scheduler, site, sets)

@@ -151,7 +151,9 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
             raise UsageError("--revision can be given at most twice")
         diffs = show_profiles.compare_revisions(team, revisions)
     if as_json:
-        echo_json([diff.as_json() for diff in diffs])
+        from msgspec import to_builtins
+
+        echo_json(to_builtins(diffs))
         return
     from hpc_launch.view.site_tables import difference_lines
 

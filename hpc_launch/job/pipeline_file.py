@@ -17,8 +17,8 @@ from hpc_launch.job.document import Document, KeyPath, as_written, yaml_text
 from hpc_launch.job.group_keys import STAGE_NAME, StageKeys
 from hpc_launch.job.merge import Layer, merge
 from hpc_launch.job.reader import read
-from hpc_launch.job.reader_messages import nearest
 from hpc_launch.job.shell_text import RUNTIME, end_of_placeholders
+from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.yaml_source import read_document
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)\}")

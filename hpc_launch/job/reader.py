@@ -24,19 +24,23 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import Document, KeyPath, Source
-from hpc_launch.job.reader_messages import (
+from hpc_launch.job.shell_text import visible
+from hpc_launch.job.type_hints import (
+    Member,
     correction_hint,
     describe,
     describe_expected,
     description_at,
     description_of,
     field_hint,
+    fields_of,
     label,
+    limit_error,
+    members,
     nearest,
+    nullable,
     unknown_key_hint,
 )
-from hpc_launch.job.shell_text import visible
-from hpc_launch.job.type_hints import Member, fields_of, limit_error, members, nullable
 from hpc_launch.job.units import UNITS
 
 

@@ -17,8 +17,8 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import scalar
 from hpc_launch.job.model import LARGEST_SIZE, MOST_EXPERTS, MOST_LAYERS
-from hpc_launch.job.reader_messages import describe
 from hpc_launch.job.shell_text import visible
+from hpc_launch.job.type_hints import describe
 from hpc_launch.layouts.parallel_layout import ModelShape
 
 

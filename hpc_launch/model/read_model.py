@@ -13,8 +13,8 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import Document
 from hpc_launch.job.model import Model
-from hpc_launch.job.reader_messages import nearest
 from hpc_launch.job.shell_text import visible
+from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.model.megatron_options import from_megatron, given_arguments, given_in_file, shape_of_arguments
 from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, parameters

@@ -11,8 +11,8 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.job.job import JobSpec, Notify
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.reader import check
-from hpc_launch.job.reader_messages import nearest
 from hpc_launch.job.retry import FAILURE_CLASSES
+from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.environment import NAME, SCRIPT_VARIABLES
 from hpc_launch.plan.job_size import JobSize

@@ -11,7 +11,7 @@ from statistics import median
 from msgspec import to_builtins
 
 from hpc_launch.base.installed import AGENT
-from hpc_launch.preflight.short_run import Context, Level, ended, follow_short_run, prepare_short, short_sets
+from hpc_launch.preflight.short_run import Context, Level, follow_short_run, prepare_short, short_sets, state_of
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.collect_evidence import diagnose_attempt
 from hpc_launch.runs.records.node_records import BenchRecord, previous_bench, read_bench, store_bench
@@ -150,7 +150,7 @@ def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | 
     record = read_bench(run.attempt(1))
     lines: list[str] = []
     if status.state != "COMPLETED":
-        lines += [f"the job ended {ended(status)}", diagnose_attempt(run.attempt(1)).advice]
+        lines += [f"the job ended {state_of(status)}", diagnose_attempt(run.attempt(1)).advice]
     if record is None:
         return Level("bench", "failed", (*lines, "the job measured nothing"), run.name)
     before = previous_bench(record, plan.site)

@@ -15,7 +15,6 @@ from msgspec import to_builtins
 
 from hpc_launch.agent.check_host import writable
 from hpc_launch.base.errors import SubmitRefused, Unreachable, UsageError
-from hpc_launch.base.findings import Finding
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -47,11 +46,6 @@ def job_level(prepared: PreparedJob) -> Level:
     if not written["ok"]:
         lines.append(str(written["text"]))
     return Level("job", "failed" if full or not written["ok"] else "ok", tuple(lines))
-
-
-def refused_level(findings: Sequence[Finding]) -> Level:
-    """A job file with errors."""
-    return Level("job", "failed", tuple(str(finding) for finding in findings))
 
 
 def static_levels(

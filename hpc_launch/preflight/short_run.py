@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -38,10 +38,6 @@ class Level(Struct, frozen=True):
     values: dict[str, Any] | None = None
     """What it measured."""
 
-    def as_json(self) -> dict[str, Any]:
-        answer: dict[str, Any] = to_builtins(self)
-        return answer
-
 
 POLL_S = 1.0
 
@@ -68,7 +64,7 @@ def prepare_short(level: str, job: Path, *, site: str | None, sets: Sequence[str
         return Level(level, "not checked", tuple(finding.message for finding in refused.findings))
 
 
-def ended(status: RunStatus) -> str:
+def state_of(status: RunStatus) -> str:
     """`FAILED: exit code 1`."""
     return f"{status.state}{f': {status.reason}' if status.reason else ''}"
 
@@ -91,10 +87,9 @@ def follow_short_run(
     said: list[str] = []
 
     def tell(status: RunStatus) -> None:
-        words = f"{status.state}{f' ({status.reason})' if status.reason else ''}"
-        if said[-1:] != [words]:
-            said.append(words)
-            context.say(f"{run.name}: {words}")
+        if said[-1:] != [state_of(status)]:
+            said.append(state_of(status))
+            context.say(f"{run.name}: {state_of(status)}")
 
     try:
         return run, poll_until(context.tracker_of(run), run, enough, POLL_S, on_poll=tell)
@@ -153,7 +148,7 @@ def _run_level(
         words = f"the training reached step {last}" if last is not None else "the training ended well"
         return Level(name, "ok", (words,), run.name)
     diagnosis = diagnose_attempt(run.attempt(1))
-    lines = [ended(status), diagnosis.advice]
+    lines = [state_of(status), diagnosis.advice]
     return Level(name, "failed", tuple(line for line in lines if line), run.name)
 
 
@@ -176,11 +171,11 @@ def node_level(job: Path, prepared: PreparedJob, context: Context, *, site: str 
     record = read_node_check(run.attempt(1))
     if record is None:
         return Level(
-            "nodes", "failed" if status.final else "not checked", (f"the job ended {ended(status)}",), run.name
+            "nodes", "failed" if status.final else "not checked", (f"the job ended {state_of(status)}",), run.name
         )
     lines = tuple(_found(record))
     if status.state != "COMPLETED" and not record.bad:
-        lines = (*lines, f"the job ended {ended(status)}", diagnose_attempt(run.attempt(1)).advice)
+        lines = (*lines, f"the job ended {state_of(status)}", diagnose_attempt(run.attempt(1)).advice)
     return Level("nodes", "ok" if status.state == "COMPLETED" else "failed", lines, run.name)
 
 

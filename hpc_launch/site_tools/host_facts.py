@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -115,9 +115,6 @@ def common_network(hosts: dict[str, HostFacts]) -> dict[str, HostInterface]:
     return max(complete, key=lambda members: min(one.speed for one in members.values()), default={})
 
 
-NONE = "none"
-
-
 class InternetMeasurement(Struct, frozen=True, kw_only=True):
     """Access to the internet from the node."""
 
@@ -181,12 +178,16 @@ def home(hosts: Mapping[str, HostFacts]) -> str:
 
 def models(facts: HostFacts) -> str:
     """The models of its GPUs."""
-    return ", ".join(dict.fromkeys(gpu.model for gpu in facts.gpus)) or NONE
+    return _listed(gpu.model for gpu in facts.gpus)
 
 
 def drivers(facts: HostFacts) -> str:
     """The versions of its GPU driver."""
-    return ", ".join(dict.fromkeys(gpu.driver for gpu in facts.gpus)) or NONE
+    return _listed(gpu.driver for gpu in facts.gpus)
+
+
+def _listed(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, values))) or "none"
 
 
 def _nearly_equal(hosts: Mapping[str, HostFacts]) -> bool:
@@ -198,28 +199,24 @@ def _size(mebibytes: int | None) -> str:
     return f"{mebibytes / 1024:.0f} GiB" if mebibytes else "unknown"
 
 
-def _torch(python: PythonVersions | None) -> str:
-    return (python.torch if python is not None else "") or NONE
-
-
-def _version(python: PythonVersions | None) -> str:
-    return python.version if python is not None else NONE
+def _python(python: PythonVersions | None, field: str) -> str:
+    return getattr(python, field, "") or "none"
 
 
 FACTS: Mapping[str, Callable[[HostFacts], str]] = {
     "GPUs": lambda facts: str(len(facts.gpus)),
     "GPU model": models,
-    "GPU memory": lambda facts: ", ".join(dict.fromkeys(_size(gpu.memory) for gpu in facts.gpus)) or NONE,
+    "GPU memory": lambda facts: _listed(_size(gpu.memory) for gpu in facts.gpus),
     "GPU driver": drivers,
     "CPUs": lambda facts: str(facts.cpus),
     "memory": lambda facts: _size(facts.memory),
     "architecture": lambda facts: facts.arch or "unknown",
-    "python3": lambda facts: _version(facts.python),
-    "PyTorch of python3": lambda facts: _torch(facts.python),
-    "python of hpc-launch": lambda facts: _version(facts.launcher_python),
-    "PyTorch of that python": lambda facts: _torch(facts.launcher_python),
-    "pdsh": lambda facts: facts.pdsh or NONE,
-    "container runtimes": lambda facts: ", ".join(facts.runtimes) or NONE,
+    "python3": lambda facts: _python(facts.python, "version"),
+    "PyTorch of python3": lambda facts: _python(facts.python, "torch"),
+    "python of hpc-launch": lambda facts: _python(facts.launcher_python, "version"),
+    "PyTorch of that python": lambda facts: _python(facts.launcher_python, "torch"),
+    "pdsh": lambda facts: facts.pdsh or "none",
+    "container runtimes": lambda facts: _listed(facts.runtimes),
     "home": lambda facts: facts.folders[0] if facts.folders else "unknown",
 }
 

@@ -96,7 +96,10 @@ class LearnedSite:
             "queues": list(data["queues"]),
             "accounts": list(accounting.accounts) if accounting else [],
             "unknown": data.get("unknown", []),
-            "jobs": [{"queue": one.queue, "run": one.run, "fault": one.fault} for one in self.probe_results],
+            "jobs": [
+                {"queue": one.queue, "run": one.run.name if one.run else None, "fault": one.fault}
+                for one in self.probe_results
+            ],
             "faults": self.faults,
         }
 

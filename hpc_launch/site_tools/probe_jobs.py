@@ -44,31 +44,14 @@ class ProbeRequest:
     time_s: int | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class ProbeResult:
-    """Result of a job: the record of each node, or the error."""
+    """Result of a job: its run, the record of each node, and why it has none."""
 
     queue: str
-    run: str | None
+    run: RunFolder | None = None
     records: tuple[SmokeRecord, ...] = ()
     fault: str | None = None
-
-
-@dataclass
-class _Job:
-    """A job, and why it has no result."""
-
-    queue: str
-    folder: Path
-    run: RunFolder | None = None
-    fault: str | None = None
-
-    def result(self) -> ProbeResult:
-        """What its nodes have written."""
-        paths = sorted(self.folder.glob("rank-*.json"))
-        records = tuple(record for path in paths if (record := read_record(path, SmokeRecord)) is not None)
-        fault = self.fault or (None if records else "COMPLETED: see its log")
-        return ProbeResult(self.queue, None if self.run is None else self.run.name, records, fault)
 
 
 def run_probe_jobs(  # noqa: PLR0917 - documented in the docstring
@@ -87,12 +70,16 @@ def run_probe_jobs(  # noqa: PLR0917 - documented in the docstring
 
     Raises UsageError if `base` is not writable.
     """
-    jobs: list[_Job] = []
+    jobs: list[ProbeResult] = []
     try:
         for request in requests:
             jobs.append(_start(profile, request, folders, base / request.queue, context))
         _wait(jobs, patience_s, context)
-        return [job.result() for job in jobs]
+        for job in jobs:
+            paths = sorted((base / job.queue).glob("rank-*.json"))
+            job.records = tuple(record for path in paths if (record := read_record(path, SmokeRecord)) is not None)
+            job.fault = job.fault or (None if job.records else "COMPLETED: see its log")
+        return jobs
     finally:
         for job in jobs:
             if job.run is not None:
@@ -100,7 +87,9 @@ def run_probe_jobs(  # noqa: PLR0917 - documented in the docstring
                     cancel_run(job.run, context.scheduler)
 
 
-def _start(profile: Path, request: ProbeRequest, folders: Mapping[str, str], folder: Path, context: Context) -> _Job:
+def _start(
+    profile: Path, request: ProbeRequest, folders: Mapping[str, str], folder: Path, context: Context
+) -> ProbeResult:
     try:
         make_own_folder(folder.parent)
         make_own_folder(folder)
@@ -113,9 +102,9 @@ def _start(profile: Path, request: ProbeRequest, folders: Mapping[str, str], fol
         run, _, job_id = submit_new(first_attempt(ready, ()), context.scheduler, index=context.index)
     except (Refused, SchedulerError) as error:
         context.say(f"{request.queue}: {error}")
-        return _Job(request.queue, folder, fault=str(error))
+        return ProbeResult(request.queue, fault=str(error))
     context.say(f"{request.queue}: job {job_id} on {request.nodes} node{'s' if request.nodes > 1 else ''}")
-    return _Job(request.queue, folder, run, "timed out: SUBMITTING")
+    return ProbeResult(request.queue, run, fault="timed out: SUBMITTING")
 
 
 def _job(request: ProbeRequest, folders: Mapping[str, str], folder: Path) -> dict[str, Any]:
@@ -139,7 +128,7 @@ def _job(request: ProbeRequest, folders: Mapping[str, str], folder: Path) -> dic
     }
 
 
-def _wait(jobs: Sequence[_Job], patience_s: float, context: Context) -> None:
+def _wait(jobs: Sequence[ProbeResult], patience_s: float, context: Context) -> None:
     """Follow the jobs until all have ended or are stuck, or the time is over."""
     end = time.monotonic() + patience_s
     waiting = [(job, job.run, context.tracker_of(job.run)) for job in jobs if job.run is not None]

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -120,17 +118,12 @@ class ProfileChange(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """Differences between two profiles. `scripts` are the lines of a unified diff, by job."""
+    """An object of `sites diff --json`. `scripts` are the lines of a unified diff, by job."""
 
     profile: str
     changes: list[ProfileChange]
     scripts: dict[str, list[str]]
     note: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of `sites diff --json`."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
 
 
 class Side(Struct, frozen=True):

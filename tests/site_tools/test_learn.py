@@ -200,7 +200,7 @@ def record(**more: Any) -> SmokeRecord:
 def test_what_jobs_measured_goes_into_the_profile(tmp_path: Path) -> None:
     login = LoginNode("none", (), (), {"scratch": "SCRATCH"})
     made = draft("mini", captured("24.11"), login, ALICE)
-    assert add_measurements(made, [ProbeResult("gpu", "run", (record(), record()))], "2026-11-22", "alice") == []
+    assert add_measurements(made, [ProbeResult("gpu", None, (record(), record()))], "2026-11-22", "alice") == []
     site = profile(made, tmp_path)
     assert (site.status, site.verified_on) == ("verified", "2026-11-22")
     assert (site.network.interface, site.fabric.kind, site.internet.compute) == (["ib0"], "infiniband", "direct")
@@ -212,21 +212,21 @@ def test_what_jobs_measured_goes_into_the_profile(tmp_path: Path) -> None:
 
 def test_nodes_without_names_meet_by_address(tmp_path: Path) -> None:
     made = draft("mini", captured("24.11"), NOTHING, ALICE)
-    add_measurements(made, [ProbeResult("gpu", "run", (record(by="address"), record()))], "2026-11-22", "alice")
+    add_measurements(made, [ProbeResult("gpu", None, (record(by="address"), record()))], "2026-11-22", "alice")
     assert profile(made, tmp_path).network.master.resolve == "ip"
 
 
 def test_a_proxy_with_a_password_is_not_named_in_the_profile(tmp_path: Path) -> None:
     made = draft("mini", captured("24.11"), NOTHING, ALICE)
     behind = structs.replace(record(), internet=InternetMeasurement(compute="proxy", needs_password=True))
-    add_measurements(made, [ProbeResult("gpu", "run", (behind, behind))], "2026-11-22", "alice")
+    add_measurements(made, [ProbeResult("gpu", None, (behind, behind))], "2026-11-22", "alice")
     assert (profile(made, tmp_path).internet.compute, profile(made, tmp_path).internet.proxy) == ("proxy", None)
     assert "without a password" in made.text()
 
 
 def test_a_job_that_failed_leaves_a_draft_and_says_why(tmp_path: Path) -> None:
     made = draft("mini", captured("24.11"), NOTHING, ALICE)
-    faults = add_measurements(made, [ProbeResult("gpu", "run", (), "FAILED: exit code 1")], "2026-11-22", "alice")
+    faults = add_measurements(made, [ProbeResult("gpu", None, (), "FAILED: exit code 1")], "2026-11-22", "alice")
     assert faults == ["gpu: FAILED: exit code 1"]
     site = profile(made, tmp_path)
     assert (site.status, site.verified_on) == ("draft", None)

@@ -23,7 +23,7 @@ from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.installed import ask_library
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.reader_messages import nearest
+from hpc_launch.job.type_hints import nearest
 
 MAX_BYTES = 256 * 1024
 _DEEPEST = 100
