@@ -23,6 +23,7 @@ from hpc_launch.prepare.container_images import (
 
 if TYPE_CHECKING:
     from hpc_launch.images.compatibility import Check
+
 output_option = click.option("-o", "--output", metavar="FILE", help="Image file to write, or a folder ending in `/`.")
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing image.")
 

@@ -34,6 +34,7 @@ from hpc_launch.view.state_text import (
 from hpc_launch.view.terminal import wants_colour, write_lines
 
 if TYPE_CHECKING:
+    from hpc_launch.runs.status.tracker import RunTracker
     from hpc_launch.service.diagnose import RunDiagnosis
     from hpc_launch.view.diagnosis_text import PerformanceReport
 
@@ -140,8 +141,6 @@ def report_command(run: str, output: Path | None) -> None:
     write_text(output, page)
 
 
-if TYPE_CHECKING:
-    from hpc_launch.runs.status.tracker import RunTracker
 POLL_S = 1.0
 """Seconds between two queries of the run's state while following its output."""
 
