@@ -90,7 +90,6 @@ def drill(
     preempt: bool = False,
     index: Index | None = None,
     say: Say = lambda _: None,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> DrillResult:
     """Run the drill. `preempt`: as a preemption does it that sends SIGTERM to the steps, in place of the warning.
 
@@ -99,7 +98,7 @@ def drill(
     run, _, job_id = submit_new(first_attempt(ready, sets), scheduler, index=index)
     outcome = DrillResult(run.name)
     say(f"{run.name}: job {job_id}; waiting for the first step")
-    watched = _WatchedDrill(ready, run, outcome, tracker_of(run), say, sleep)
+    watched = _WatchedDrill(ready, run, outcome, tracker_of(run), say)
     try:
         _first(watched, lambda: scheduler.warn(job_id, preempt=preempt))
         if preempt and outcome.fault is not None and outcome.saved is False:
@@ -123,11 +122,10 @@ class _WatchedDrill:
     outcome: DrillResult
     tracker: RunTracker
     say: Say
-    sleep: Callable[[float], None]
 
     def until(self, wanted: Callable[[RunStatus], bool], seconds: float | None = None) -> RunStatus:
         """The first status that is `wanted`, final or stuck; after `seconds`, the last one."""
-        return poll_until(self.tracker, self.run, wanted, POLL_S, seconds=seconds, sleep=self.sleep)
+        return poll_until(self.tracker, self.run, wanted, POLL_S, seconds=seconds)
 
 
 def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
@@ -137,7 +135,7 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
     if status.progress.step is None:
         outcome.fault = f"the first attempt showed no step: {status.state}: {status.reason or 'see its log'}"
         return
-    watched.sleep(watched.ready.loaded.resolved.job.drill.after)
+    time.sleep(watched.ready.loaded.resolved.job.drill.after)
     status = watched.until(lambda _: True)
     step = outcome.warned_at_step = status.progress.step
     if _first_is_over(status):

@@ -132,32 +132,28 @@ def _poll_groups(
         found = _poll_plain(polled, index, listener, drive=drive)
         return {run.name: status for run, status in zip(polled, found, strict=True)}
 
-    def advance(sweep: SweepFolder) -> None:
-        if drive and not os.path.exists(sweep.submitted):
-            _advance_sweep(sweep, index, listener)
+    def advance_sweep(sweep: SweepFolder) -> None:
+        if not drive or os.path.exists(sweep.submitted):
+            return
+        from hpc_launch.prepare.submit_sweep import advance
+
+        progress = advance(sweep, Schedulers().of, index)
+        if progress is not None and progress.job_ids:
+            left = f"; {progress.left} points are left" if progress.left else ""
+            listener.say(f"{sweep.name}: submitted job {', '.join(progress.job_ids)}{left}")
 
     found: dict[str, RunStatus | SweepStatus] = {}
     stamps: dict[str, int | None] = {}
     for _ in range(MOST_ROUNDS):
         stamps = {one.name: one.run.attempts_stamp() for one in pipelines}
         stages = [run for one in pipelines for run in one.stage_runs()]
-        found = sweep_states([*others, *stages], poll, advance)
+        found = sweep_states([*others, *stages], poll, advance_sweep)
         outcomes = [outcome for one in pipelines for outcome in _advance_pipeline(one, found, index)] if drive else []
         for outcome in outcomes:
             listener.say(outcome.words)
         if not any(outcome.kind in ("submitted", "ended") for outcome in outcomes):
             break
     return {**found, **{one.name: pipeline_status(one, found, stamps[one.name]) for one in pipelines}}
-
-
-def _advance_sweep(sweep: SweepFolder, index: Index, listener: Listener) -> None:
-    """Submit what is left of a sweep."""
-    from hpc_launch.prepare.submit_sweep import advance
-
-    progress = advance(sweep, Schedulers().of, index)
-    if progress is not None and progress.job_ids:
-        left = f"; {progress.left} points are left" if progress.left else ""
-        listener.say(f"{sweep.name}: submitted job {', '.join(progress.job_ids)}{left}")
 
 
 def _advance_pipeline(pipeline: PipelineFolder, found: Found, index: Index) -> list[DriverOutcome]:

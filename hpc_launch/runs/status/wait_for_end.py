@@ -79,7 +79,6 @@ def poll_until(
     poll_s: float,
     *,
     seconds: float | None = None,
-    sleep: Callable[[float], None] = time.sleep,
     on_poll: OnChange = lambda _: None,
 ) -> RunStatus:
     """The first status that is `wanted`, final or stuck; after `seconds`, the last one. `on_poll` sees those before."""
@@ -90,7 +89,7 @@ def poll_until(
         if wanted(status) or over or (seconds is not None and time.monotonic() - begin > seconds):
             return status
         on_poll(status)
-        sleep(poll_s)
+        time.sleep(poll_s)
 
 
 def over(status: RunStatus, tracker: RunTracker, run: RunFolder, confirmation: Confirmation) -> bool:
