@@ -43,14 +43,14 @@ def next_attempt(
 
     Raises UsageError where the folder does not hold a run, Refused as a first submission does.
     """
-    recorded = _recorded(run)
+    recorded = _recorded(run, exclude, readmit)
     all_sets = [*(text for text in recorded.sets if text not in sets), *sets]
-    excluded = [node for node in dict.fromkeys([*recorded.excluded, *exclude]) if node not in readmit]
     job_folder = recorded.job_folder or str(run.path)
     site = str(run.site_yaml)
-    ready = prepare_job(run.job_yaml, site=site, sets=all_sets, job_folder=job_folder, avoid=excluded)
-    readmitted = tuple(dict.fromkeys([*recorded.readmitted, *readmit]))
-    return ready, prepare(ready, all_sets, excluded, job_file=recorded.job_file, readmitted=readmitted)
+    ready = prepare_job(run.job_yaml, site=site, sets=all_sets, job_folder=job_folder, avoid=recorded.excluded)
+    return ready, prepare(
+        ready, all_sets, recorded.excluded, job_file=recorded.job_file, readmitted=recorded.readmitted
+    )
 
 
 def edited_since(run: RunFolder) -> str | None:
@@ -79,7 +79,9 @@ def following_attempt(
 
     Raises UsageError where the folder does not hold a run, Refused as a first submission does.
     """
-    if verdict.sets or ((verdict.exclude or verdict.readmit) and _names_hosts(run)):
+    info = read_info(run)
+    names_hosts = info is not None and info.scheduler == "ssh"  # in the script itself
+    if verdict.sets or ((verdict.exclude or verdict.readmit) and names_hosts):
         _, prepared = next_attempt(run, sets=verdict.sets, exclude=verdict.exclude, readmit=verdict.readmit)
     else:
         prepared = _repeated(run, verdict.exclude, verdict.readmit)
@@ -89,23 +91,15 @@ def following_attempt(
     return replace(prepared, options=(*prepared.options, *options))
 
 
-def _names_hosts(run: RunFolder) -> bool:
-    """Whether the script itself names the hosts, because no scheduler chooses them."""
-    info = read_info(run)
-    return info is not None and info.scheduler == "ssh"
-
-
 def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> PreparedAttempt:
     """The last attempt again. Nothing is read, merged or detected again, so that any node can prepare it."""
-    recorded, info = _recorded(run), read_info(run)
+    recorded, info = _recorded(run, exclude, readmit), read_info(run)
     script = next((attempt.script for attempt in reversed(run.attempts()) if os.path.isfile(attempt.script)), None)
     plan = recorded.recovery
     if info is None or script is None or plan is None:
         raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")
-    readmitted = tuple(dict.fromkeys([*recorded.readmitted, *readmit]))
-    excluded = tuple(node for node in dict.fromkeys([*recorded.excluded, *exclude]) if node not in readmit)
     options, overrides = attempt_options(
-        info.site, info.scheduler, plan, recorded.sets, excluded, readmitted=readmitted
+        info.site, info.scheduler, plan, recorded.sets, recorded.excluded, readmitted=recorded.readmitted
     )
     return PreparedAttempt(
         name=info.name,
@@ -116,20 +110,24 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
         resolved_yaml="",
         site_yaml="",
         script=read_text(script, errors="surrogateescape", owner=os.getuid()),
-        plan=structs.replace(recorded, excluded=excluded, readmitted=readmitted),
+        plan=recorded,
         options=options,
         overrides=overrides,
         secrets=secrets_of(recorded.notify, recorded.secrets),
     )
 
 
-def _recorded(run: RunFolder) -> PlanRecord:
-    """The plan of the run's last attempt. Raises UsageError where there is none."""
+def _recorded(run: RunFolder, exclude: Sequence[str] = (), readmit: Sequence[str] = ()) -> PlanRecord:
+    """The plan of the run's last attempt, with further nodes to exclude or to use again.
+
+    Raises UsageError where there is none.
+    """
     refuse_foreign(run)
     plan = newest_plan(run)
     if plan is None:
         raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")
-    return plan
+    excluded = tuple(node for node in dict.fromkeys([*plan.excluded, *exclude]) if node not in readmit)
+    return structs.replace(plan, excluded=excluded, readmitted=tuple(dict.fromkeys([*plan.readmitted, *readmit])))
 
 
 _FAILED = re.compile(r"down|fail|unk|.*\*")
@@ -171,7 +169,7 @@ def make_verdict(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: bool
         verdict = Verdict("STOP", f"{trained}; then it ended with {diagnosis.failure_class}. To repeat it, resubmit it")
     if verdict.sets:
         try:
-            next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude)
+            next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude, readmit=verdict.readmit)
         except UserError as error:
             reason = f"{verdict.reason}; the changed job is refused: {' '.join(str(error).split())}"
             verdict = Verdict("STOP", reason)

@@ -50,8 +50,10 @@ def tell_end(run: RunFolder, status: RunStatus) -> RunFolder | None:
         plan = newest_plan(run)
         if plan is None or plan.notify is None or why_not_own(run) is not None:
             return None
-        if _is_news(status):
-            _record(run, plan.notify, _kind(status), _facts(status, read_verdict(run.attempts()[-1])))
+        at = status.attempts[-1].ended or status.attempts[-1].submitted
+        if at is None or time.time() - at < KEPT_S[True]:  # nobody wants to hear today that one ended last month
+            kind = "stop" if status.state in ("STOPPED", "FAILED") else "end"
+            _record(run, plan.notify, kind, _facts(status, read_verdict(run.attempts()[-1])))
         return run if sweep is None or plan.notify.each_point else sweep
     return None
 
@@ -123,17 +125,6 @@ def note_stop(context: RetryContext, verdict: VerdictRecord) -> None:
         state = "COMPLETED" if verdict.action == "NONE" else "CANCELLED" if cancelled else "FAILED"
         facts = _facts(context.status, verdict) | {"state": state}
         _record(context.run, plan.notify, "stop" if state == "FAILED" else "end", facts)
-
-
-def _is_news(status: RunStatus) -> bool:
-    """Whether the end of a run is recent: nobody wants to hear today that one ended last month."""
-    last = status.attempts[-1]
-    at = last.ended or last.submitted
-    return at is None or time.time() - at < KEPT_S[True]
-
-
-def _kind(status: RunStatus) -> str:
-    return "stop" if status.state in ("STOPPED", "FAILED") else "end"
 
 
 def _facts(status: RunStatus, verdict: VerdictRecord | None) -> dict[str, Any]:
