@@ -47,13 +47,6 @@ def test_the_limits_of_a_qos() -> None:
     assert not list(query_limits.limits_in("QOS endless", rows["endless"], {}))
 
 
-def test_the_first_limit_of_a_kind_is_in_force() -> None:
-    qos = Limit("QOS a", "MaxJobsPU", "user", "jobs", 5, used=1)
-    account = Limit("account b", "MaxJobs", "user", "jobs", 2, used=2)
-    other = Limit("account b", "MaxTRES", "job", "node", 2)
-    assert list(query_limits.in_force([qos, account, other])) == [qos, other]
-
-
 def test_reservations_of_nodes() -> None:
     listed, unread = query_limits.reservations_in(section("scontrol reservation"))
     found = {one.name: one for one in listed}

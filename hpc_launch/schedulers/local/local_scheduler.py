@@ -18,7 +18,7 @@ from hpc_launch.base.files import write_atomic
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import write_record
 from hpc_launch.job.hostlist import compress
-from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT
+from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT, hosts_of
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import LocalState, read_local_state
 from hpc_launch.schedulers.local.supervisor import (
@@ -90,7 +90,8 @@ class LocalScheduler(Scheduler):
         local_jobs.forget(entry.job_id)
 
     def test_only(self, submission: Submission) -> str:
-        return f"{submission.job_name} would start immediately on {socket.gethostname()}"
+        hosts = ", ".join(hosts_of(submission.script)[0])
+        return f"{submission.job_name} would start immediately on {hosts or socket.gethostname()}"
 
     def find(self, job_name: str) -> list[JobRecord]:
         records = []

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Submission
+from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Scheduler, Submission
 from hpc_launch.schedulers.slurm import query_cluster, query_jobs, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
 
@@ -21,7 +21,7 @@ FIND_DAYS = 2
 _OVER = re.compile(r"invalid job id|already completing or completed", re.IGNORECASE)
 
 
-class SlurmScheduler:
+class SlurmScheduler(Scheduler):
     """Submits and queries jobs through Submitit. What `submit` does not need is imported when it is used."""
 
     def submit(self, submission: Submission) -> str:
@@ -42,10 +42,6 @@ class SlurmScheduler:
 
         with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
             return submitit_executor.trial(submission, Path(folder))
-
-    def must_wait(self, script: str, run_folder: Path) -> str | None:
-        del script, run_folder  # it queues
-        return None
 
     def find(self, job_name: str) -> list[JobRecord]:
         # Query now, regardless of the rate limit, and share the answer with the next poll.

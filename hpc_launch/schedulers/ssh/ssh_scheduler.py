@@ -81,9 +81,6 @@ class SshScheduler(LocalScheduler):
         with suppress(OSError):  # the run is here
             (entry.folder.parents[1] / ELSEWHERE).unlink(missing_ok=True)
 
-    def test_only(self, submission: Submission) -> str:
-        return f"{submission.job_name} would start immediately on {', '.join(hosts_of(submission.script)[0])}"
-
     def must_wait(self, script: str, run_folder: Path) -> str | None:
         hosts, shared = hosts_of(script)
         try:
