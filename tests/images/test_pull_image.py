@@ -163,7 +163,7 @@ def test_of_several_at_once_one_downloads_and_the_others_wait(tmp_path: Path) ->
     assert [process.returncode for process in processes] == [0] * 5, ends
     assert server.asked == [None]
     assert sorted(checked("containers pull", json.loads(out))["new"] for out, _ in ends) == [False] * 4 + [True]
-    assert sum("waiting: process" in errors for _, errors in ends) == 4
+    assert sum("waiting: another process" in errors for _, errors in ends) == 4
     assert left(tmp_path) == ["small.sif", "small.sif.json"]
 
 
