@@ -1,0 +1,107 @@
+"""The cells of the grid, generated from its dimensions, and the fixed split into the half that may be learnt from.
+
+Rules and code may be changed for cells of the open half only; the other half measures them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+SIGNALS = ("KILL", "SEGV", "ABRT", "BUS", "ILL", "FPE", "TERM", "INT", "HUP", "QUIT", "XCPU")
+EXITS = (1, 2, 3, 127, 137, 139, 143)
+EXCEPTIONS = (
+    "ValueError", "KeyError", "IndexError", "TypeError", "RuntimeError", "AssertionError", "AttributeError",
+    "ZeroDivisionError", "RecursionError", "StopIteration", "NotImplementedError", "JSONDecodeError",
+    "UnicodeDecodeError", "FileNotFoundError", "IsADirectoryError", "ModuleNotFoundError", "ImportError",
+    "MemoryError", "KeyboardInterrupt", "SystemExit",
+)  # fmt: skip
+PEER_ERRORS = ("ECONNREFUSED", "ECONNRESET", "EPIPE", "EHOSTUNREACH", "ENETUNREACH", "ETIMEDOUT", "gaierror")
+"""Of a socket to another rank."""
+DOWNLOAD_ERRORS = ("refused", "unresolved", "timeout")
+"""Of urllib, for a file from elsewhere."""
+STORAGE_ERRORS = ("ENOSPC", "EDQUOT", "EIO", "ESTALE", "EROFS", "EACCES", "EMFILE", "ETIMEDOUT")
+HANGS = ("stop", "spin", "sleep")
+
+PLACES = ("imports", "rendezvous", "first step", "middle", "save", "end")
+"""When: `end` is after the last step and its checkpoint."""
+RANKS = ("first", "other", "all")
+OUTSIDE = ("launcher", "watcher", "script")
+"""Processes beside the ranks; signals reach them."""
+LAUNCHERS = ("torchrun", "deepspeed", "none")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fault.
+
+    Attributes:
+        what: The kind of fault, and its value after a colon: `signal:KILL`, `exit:3`, `raise:ValueError`,
+            `peer:EPIPE`, `download:timeout`, `storage:EIO`, `hang:stop`, `leave`, `memory`, `torn`.
+        who: A member of RANKS or OUTSIDE.
+        when: A member of PLACES.
+        launcher: The launcher of the job.
+    """
+
+    what: str
+    who: str
+    when: str
+    launcher: str
+
+    @property
+    def kind(self) -> str:
+        return self.what.partition(":")[0]
+
+    @property
+    def value(self) -> str:
+        return self.what.partition(":")[2]
+
+    @property
+    def key(self) -> str:
+        return "/".join((self.what, self.who, self.when, self.launcher)).replace(" ", "-")
+
+    @property
+    def open(self) -> bool:
+        """Whether rules may be changed for it."""
+        return hashlib.sha256(self.key.encode()).digest()[0] % 2 == 0
+
+
+def faults() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Each fault, in whom it can be, and when."""
+    anywhen = PLACES
+    for name in SIGNALS:
+        yield f"signal:{name}", RANKS, anywhen
+    for name in ("KILL", "TERM", "SEGV"):
+        yield f"signal:{name}", OUTSIDE, ("first step", "middle")
+    for code in EXITS:
+        yield f"exit:{code}", RANKS, anywhen
+    yield "leave", RANKS, ("imports", "rendezvous", "first step", "middle", "save")
+    for name in EXCEPTIONS:
+        yield f"raise:{name}", RANKS, anywhen
+    for name in PEER_ERRORS:
+        yield f"peer:{name}", ("first", "other"), ("rendezvous", "first step", "middle", "end")
+    for name in DOWNLOAD_ERRORS:
+        yield f"download:{name}", RANKS, ("imports", "first step")
+    for name in STORAGE_ERRORS:
+        yield f"storage:{name}", RANKS, ("first step", "middle", "save")
+    for name in HANGS:
+        yield f"hang:{name}", RANKS, ("rendezvous", "first step", "middle", "save", "end")
+    yield "memory", RANKS, ("imports", "middle")
+    yield "torn", ("first",), ("save",)
+
+
+def cells() -> list[Cell]:
+    """Every cell, in a fixed order in which kinds mix, so that any beginning is a sample."""
+    every = [
+        Cell(what, who, when, launcher)
+        for what, whom, moments in faults()
+        for who in whom
+        for when in moments
+        for launcher in LAUNCHERS
+        # One process has no others, and no launcher that could be killed.
+        if launcher != "none" or who in ("first", "script", "watcher")
+    ]
+    random.Random(25).shuffle(every)
+    return every
