@@ -60,7 +60,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        return "/".join((self.what, self.who, self.when, self.launcher)).replace(" ", "-")
+        return f"{self.what}/{self.who}/{self.when}/{self.launcher}".replace(" ", "-")
 
     @property
     def open(self) -> bool:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def play(cell: Cell) -> Outcome:
         told = place.call("why", "@last", "--attempt", "1", "--json")
         why = json.loads(told.stdout) if told.stdout.startswith("{") else {}
         _judge(outcome, cell, status, why, place)
-    except Exception as error:  # noqa: BLE001 - a cell that breaks is a cell that failed
+    except Exception as error:  # a cell that breaks is a cell that failed
         outcome.wrong.append(f"{type(error).__name__}: {error}")
     outcome.took_s = round(time.monotonic() - began, 1)
     if outcome.wrong:
@@ -156,10 +157,8 @@ def play(cell: Cell) -> Outcome:
 
 def _follow(place: Place) -> dict[str, Any]:
     """Watch the run to its end, as somebody would."""
-    try:
+    with suppress(subprocess.TimeoutExpired):
         place.call("watch", "@last", seconds=LONGEST_S)
-    except subprocess.TimeoutExpired:
-        pass
     status: dict[str, Any] = json.loads(place.call("status", "@last", "--json").stdout)
     return status
 

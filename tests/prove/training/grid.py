@@ -1,12 +1,13 @@
 """A small training for the grid of faults: it counts, meets the others each step, saves, and fails as it is told.
 
-What the kernel can do is real: signals, codes, /dev/full, closed ports. What needs hardware or another machine is raised
-as the library would raise it: errno and type are real, the moment is ours.
+What the kernel can do is real: signals, codes, /dev/full, closed ports. What needs hardware or another machine is
+raised as the library would raise it: errno and type are real, the moment is ours.
 """
 
 from __future__ import annotations
 
 import argparse
+import builtins
 import errno
 import json
 import os
@@ -76,14 +77,13 @@ def fail(name: str, folder: Path) -> None:
     elif name == "SystemExit":
         sys.exit("this configuration cannot be trained")
     elif name == "KeyError":
-        {}["hidden_size"]  # noqa: B018
+        dict[str, int]()["hidden_size"]
     elif name == "ZeroDivisionError":
         1 / 0  # noqa: B018
     elif name == "AttributeError":
         None.shape  # type: ignore[attr-defined]  # noqa: B018
     else:
-        kinds = __builtins__ if isinstance(__builtins__, dict) else vars(__builtins__)
-        raise kinds[name]("expected 4 columns, got 3")
+        raise getattr(builtins, name)("expected 4 columns, got 3")
 
 
 def lose_peer(name: str, folder: Path) -> None:
