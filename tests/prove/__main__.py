@@ -16,6 +16,7 @@ PARTS = {
     "nodes": "node_check",
     "ssh-kills": "ssh_kills",
     "ssh-faults": "ssh_faults",
+    "grid": "grid.play",
 }
 """Each part of the proof, and its module."""
 

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,9 +19,12 @@ from typing import Any
 from tests.cluster.requirements import REPOSITORY
 from tests.prove.grid.cells import OUTSIDE, Cell, cells
 from tests.prove.grid.oracle import Answer, answer
-from tests.prove.matrix import PLACE, State
+from tests.prove.matrix import PLACE
+from tests.prove.rounds import Rounds
 
 TRAINING = REPOSITORY / "tests" / "prove" / "training"
+CELLS = 400
+"""How many cells are played."""
 LONGEST_S = 150.0
 HANG_S = 8
 
@@ -185,18 +187,15 @@ def _judge(outcome: Outcome, cell: Cell, status: dict[str, Any], why: dict[str, 
         outcome.wrong.append(f"still {outcome.state}")
 
 
-def prove(state: State, names: list[str], count: int, workers: int, *, again: bool) -> int:
-    """Play the first `count` cells, or those that are named by a part of their key; goes on where it stopped."""
-    known = {} if again else state.data.get("grid", {})
-    wanted = [cell for cell in cells() if any(name in cell.key for name in names)] if names else cells()[:count]
-    due = [cell for cell in wanted if names or cell.key not in known]
-    with ThreadPoolExecutor(workers) as pool:
-        for outcome in pool.map(play, due):
-            state.keep("grid", outcome.key, asdict(outcome))
-            mark = "ok  " if not outcome.wrong else "FAIL"
-            print(f"{mark} {outcome.key:44} {outcome.took_s:5.1f} s", *outcome.wrong, sep="\n       ", flush=True)
-    found = [state.data["grid"][cell.key] for cell in wanted if cell.key in state.data.get("grid", {})]
+def prove(rounds: Rounds) -> int:
+    """Play the first cells of a fixed order that have not succeeded yet, or those whose key holds one of the names."""
+    every = {cell.key: cell for cell in cells()}
+    names, rounds.names = rounds.names, []
+    named = [key for key in every if any(name in key for name in names)]
+    wanted = named or list(every)[: CELLS if rounds.count is None else rounds.count]
+    code = rounds.run_alone("grid", named or rounds.left("grid", wanted), lambda key: asdict(play(every[key])))
+    found = rounds.state.data.get("grid", {})
     for name, half in (("open", True), ("closed", False)):
-        part = [one for one in found if one["open"] is half]
-        print(f"{name} half: {sum(not one['wrong'] for one in part)} of {len(part)} right")
-    return int(any(one["wrong"] for one in found))
+        part = [found[key] for key in wanted if key in found and every[key].open is half]
+        print(f"{name} half: {sum(one['ok'] for one in part)} of {len(part)} right")
+    return code
