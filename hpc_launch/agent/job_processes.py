@@ -26,10 +26,8 @@ STARTERS = {
 HELPERS = ("starter", "podman", "conmon")
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
-KILL_S = 3.0
-"""Seconds between SIGTERM and SIGKILL."""
-DEAD_S = 5.0
-"""Seconds to wait for killed processes: one that hangs in the kernel cannot be killed."""
+KILL_S = 3.0  # between SIGTERM and SIGKILL
+DEAD_S = 5.0  # for killed processes to be gone: one that hangs in the kernel cannot be killed
 
 
 def text_of(path: str, limit: int = 1 << 16) -> str:
