@@ -134,7 +134,7 @@ def at_revision(url: str, revision: str) -> Iterator[tuple[str, Path]]:
 
 
 def _others(folder: str, names: list[str]) -> list[str]:
-    """What is no profile, base or rule: hidden files, links, programs."""
+    """What is not a profile, base or rule: hidden files, links, programs."""
     kept = (BASES, "rules")
     return [
         name

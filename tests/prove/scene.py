@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import time
@@ -16,6 +17,16 @@ from tests.prove.row import Row
 from tests.slurm.user import PROFILES, User
 
 TRAINING = REPOSITORY / "tests" / "prove" / "training" / "train.py"
+RECORDS: dict[str, Any] = {
+    "progress": {"step": r"step (\d+)/(\d+)", "loss": r"loss (\S+)"},
+    "checkpoint": {
+        "dir": "${run.dir}/saved",
+        "pattern": r"step-(\d+)",
+        "complete": ["state.json"],
+        "resume": {"args": {"from": "${checkpoint.path}"}},
+    },
+}
+"""The keys of a job by which the steps and checkpoints of the trainings here are found."""
 OVER = ("COMPLETED", "FAILED", "STOPPED", "CANCELLED", "STUCK")
 
 
@@ -67,13 +78,7 @@ class Scene:
             "script": str(TRAINING),
             "args": args,
             "retry": {"backoff": "1s"},
-            "progress": {"step": r"step (\d+)/(\d+)", "loss": r"loss (\S+)"},
-            "checkpoint": {
-                "dir": "${run.dir}/saved",
-                "pattern": r"step-(\d+)",
-                "complete": ["state.json"],
-                "resume": {"args": {"from": "${checkpoint.path}"}},
-            },
+            **copy.deepcopy(RECORDS),
         }
         for source in (self.row.job, changes):
             for key, value in source.items():

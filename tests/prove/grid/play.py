@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +21,8 @@ from tests.cluster.requirements import REPOSITORY
 from tests.prove.grid.cells import OUTSIDE, Cell, cells
 from tests.prove.grid.oracle import Answer, answer
 from tests.prove.matrix import PLACE
-from tests.prove.rounds import Rounds
+from tests.prove.rounds import Rounds, processes
+from tests.prove.scene import RECORDS
 
 TRAINING = REPOSITORY / "tests" / "prove" / "training"
 CELLS = 400
@@ -62,13 +64,7 @@ class Place:
             "processes_per_node": processes,
             "hang": {"after": f"{HANG_S}s"},
             "retry": {"backoff": "1s", "max_attempts": 2},
-            "progress": {"step": r"step (\d+)/(\d+)", "loss": r"loss (\S+)"},
-            "checkpoint": {
-                "dir": "${run.dir}/saved",
-                "pattern": r"step-(\d+)",
-                "complete": ["state.json"],
-                "resume": {"args": {"from": "${checkpoint.path}"}},
-            },
+            **RECORDS,
             "args": {
                 "folder": "${run.dir}/saved",
                 "record": str(self.record),
@@ -106,27 +102,19 @@ class Place:
             if time.monotonic() > end:
                 raise TimeoutError("the training did not come so far")
             time.sleep(0.05)
-        for pid in self.processes(self.cell.who):
+        if not (found := self.processes(self.cell.who)):
+            raise ProcessLookupError(f"no {self.cell.who} runs")
+        for pid in found:
             os.kill(pid, getattr(signal, f"SIG{self.cell.value}"))
 
     def processes(self, who: str) -> list[int]:
         """The processes of this run that are the launcher, the watcher or the job's script."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                inside = str(self.home) in (entry / "environ").read_bytes().decode(errors="replace")
-            except (OSError, ValueError):
-                continue
-            if not inside:
-                continue
-            text = " ".join(words)
-            if {
-                "launcher": "torch.distributed.run" in text or "torchrun" in text or "deepspeed" in text,
-                "watcher": "agent.pyz" in text and " watch" in text,
-                "script": "job.sh" in text and words[0].endswith("bash"),
-            }[who]:
-                found.append(int(entry.name))
+        is_it: dict[str, Callable[[str], bool]] = {
+            "launcher": lambda text: "torch.distributed.run" in text or "torchrun" in text or "deepspeed" in text,
+            "watcher": lambda text: "agent.pyz" in text and " watch" in text,
+            "script": lambda text: "script.sh" in text and text.split(" ")[0].endswith("bash"),
+        }
+        found = [one.number for one in processes(str(self.home)) if is_it[who](one.command)]
         return sorted(found)[:1] if who != "watcher" else found
 
 
