@@ -204,11 +204,6 @@ class Kind:
     REPORT = 128
 
 
-def shows_progress(text: str, low: str) -> bool:
-    """Whether a line shows a step or a loss."""
-    return shown_step(text, low) is not None or ("loss" in low and LOSS.search(text) is not None)
-
-
 def line_kind(text: str, low: str) -> int:
     """The kind of lines of this form."""
     kind = Kind.PLAIN
