@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hpc_launch.images.compatibility import architecture
 from hpc_launch.prepare.prepare import validate_job
+from tests.forked import hpc_launch_text, inherited
 from tests.images.samples import sif
 
 SITE = """
@@ -51,29 +52,25 @@ def test_a_job_with_an_image_for_another_processor_is_refused_where_it_names_it(
     )
 
 
+def check(tmp_path: Path, *words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    """`containers check` in a folder; with `path` as the PATH, so that no runtime of this machine is found."""
+    env = {"PATH": os.environ["PATH"] if path is None else path, "HOME": str(tmp_path), **inherited()}
+    return hpc_launch_text(["containers", "check", *words], cwd=tmp_path, env=env)
+
+
 def test_check_says_the_same_as_a_failure(tmp_path: Path) -> None:
     (tmp_path / "image.sif").write_bytes(sif(b"02"))
     findings(tmp_path, "image.sif")
-    command = [
-        str(Path(sys.executable).with_name("hpc-launch")),
-        "containers",
-        "check",
-        "job.yaml",
-        "--site",
-        "./site.yaml",
-    ]
-    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = check(tmp_path, "job.yaml", "--site", "./site.yaml", "--json")
     assert done.returncode == 3, done.stderr
-    (check,) = json.loads(done.stdout)
-    assert (check["name"], check["level"]) == ("job", "fail")
-    assert "HL470 the image is for x86_64" in check["message"]
+    (found,) = json.loads(done.stdout)
+    assert (found["name"], found["level"]) == ("job", "fail")
+    assert "HL470 the image is for x86_64" in found["message"]
 
 
 def test_a_machine_without_the_runtime_says_what_it_cannot_look_at(tmp_path: Path) -> None:
     (tmp_path / "image.sif").write_bytes(sif({"aarch64": b"04"}.get(platform.machine(), b"02")))
-    command = [str(Path(sys.executable).with_name("hpc-launch")), "containers", "check", "image.sif"]
-    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = check(tmp_path, "image.sif", path=str(tmp_path))
     assert done.returncode == 0, done.stderr
     levels = [line.split()[:2] for line in done.stdout.splitlines() if "hint:" not in line]
     assert levels == [["ok", "image"], ["ok", "architecture"], ["skip", "inside"]]
@@ -82,18 +79,13 @@ def test_a_machine_without_the_runtime_says_what_it_cannot_look_at(tmp_path: Pat
 def test_a_bind_that_only_a_job_knows_is_left_out_without_one(tmp_path: Path) -> None:
     (tmp_path / "image.sif").write_bytes(sif(b"04"))
     (tmp_path / "site.yaml").write_text(SITE.replace("containers: {", "containers: {binds: [/usr, '/run/${job.id}'], "))
-    command = [str(Path(sys.executable).with_name("hpc-launch")), "containers", "check", "image.sif", "--site"]
-    done = subprocess.run(
-        [*command, "./site.yaml"], cwd=tmp_path, env={"PATH": "", "HOME": str(tmp_path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = check(tmp_path, "image.sif", "--site", "./site.yaml", path="")
     assert (done.returncode, "all 1 binds exist" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_an_image_that_was_cut_short_is_found_out(tmp_path: Path) -> None:
     (tmp_path / "image.sif").write_bytes(sif()[:-1])
-    command = [str(Path(sys.executable).with_name("hpc-launch")), "containers", "check", "image.sif"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = check(tmp_path, "image.sif")
     assert done.returncode == 3
     assert "is shorter than its header says" in done.stdout
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.requirements import REPOSITORY
 from tests.here import launch
+from tests.marks import prove
 
 JOB: dict[str, Any] = {
     "name": "counting",
@@ -50,57 +51,44 @@ def test_a_training_that_saves_and_goes_on_is_ready(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / found["run"] / "attempts" / "002" / "cancel.json").exists()
 
 
+NOT_READY = {
+    "it begins anew": (
+        ["checkpoint.resume.args.from=null"],
+        "not ready: the next attempt began with step 1, although the checkpoint is at step",
+    ),
+    "it ignores the warning": (
+        ["args.listen=none", "checkpoint.signal_before=3s"],
+        "no checkpoint appeared, and the training did not end within 3 s of the warning",
+    ),
+    # It ends at the warning without saving; only every seventh step is saved.
+    "it saves periodically": (
+        ["args.quit=true", "args.every=7"],
+        r"not ready: (no checkpoint appeared after the warning|the checkpoint of step \d+ (is|may be) a periodic)",
+    ),
+    "it runs to its end despite the warning": (
+        ["args.listen=none", "args.every=10", "args.steps=60"],
+        "not ready: the training ignored the warning and ran to its last step, 60: make it longer",
+    ),
+    "the signal kills it": (
+        ["args.listen=none", "checkpoint.warn=USR1"],
+        r"not ready: no checkpoint appeared after the warning: it ended \(the training ended with exit",
+    ),
+    "the pattern fits a name in part": (
+        ["checkpoint.pattern=ste(p)"],
+        r"no checkpoint appeared after the warning: `checkpoint\.pattern` \(ste\(p\)\) has to match",
+    ),
+}
+"""Options of `drill`, and what it says."""
+
+
 @pytest.mark.slow
-def test_a_training_that_begins_anew_is_not_ready(tmp_path: Path) -> None:
-    done = drill(tmp_path, "--set", "checkpoint.resume.args.from=null")
+@pytest.mark.parametrize("case", [*list(NOT_READY)[:3], *map(prove, list(NOT_READY)[3:])])
+def test_a_training_is_not_ready_where(tmp_path: Path, case: str) -> None:
+    options, says = NOT_READY[case]
+    done = drill(tmp_path, *(f"--set={option}" for option in options))
 
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "not ready: the next attempt began with step 1, although the checkpoint is at step" in done.stdout
-
-
-@pytest.mark.slow
-def test_a_training_that_ignores_the_warning_is_not_ready(tmp_path: Path) -> None:
-    done = drill(tmp_path, "--set=args.listen=none", "--set=checkpoint.signal_before=3s")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "no checkpoint appeared, and the training did not end within 3 s of the warning" in done.stdout
-
-
-@pytest.mark.prove
-@pytest.mark.slow
-def test_a_training_that_runs_to_its_end_despite_the_warning_is_not_ready(tmp_path: Path) -> None:
-    done = drill(tmp_path, "--set=args.listen=none", "--set=args.every=10", "--set=args.steps=60")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "not ready: the training ignored the warning and ran to its last step, 60: make it longer" in done.stdout
-
-
-@pytest.mark.slow
-def test_a_periodic_save_is_not_credited_to_the_warning(tmp_path: Path) -> None:
-    """The training ends at the warning without saving; only every seventh step is saved."""
-    done = drill(tmp_path, "--set=args.quit=true", "--set=args.every=7")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    none, periodic = "no checkpoint appeared after the warning", "the checkpoint of step [0-9]+ (is|may be) a periodic"
-    assert re.search(f"not ready: ({none}|{periodic})", done.stdout), done.stdout
-
-
-@pytest.mark.prove
-@pytest.mark.slow
-def test_a_training_that_the_signal_kills_is_not_ready(tmp_path: Path) -> None:
-    done = drill(tmp_path, "--set=args.listen=none", "--set=checkpoint.warn=USR1")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "not ready: no checkpoint appeared after the warning: it ended (the training ended with exit" in done.stdout
-
-
-@pytest.mark.prove
-@pytest.mark.slow
-def test_a_pattern_that_fits_a_name_in_part_is_told(tmp_path: Path) -> None:
-    done = drill(tmp_path, "--set=checkpoint.pattern=ste(p)")
-
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "no checkpoint appeared after the warning: `checkpoint.pattern` (ste(p)) has to match" in done.stdout
+    assert re.search(says, done.stdout), done.stdout
 
 
 def test_a_job_that_shows_neither_steps_nor_checkpoints_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.busy import patience
-from tests.forked import hpc_launch_text, inherited
+from tests.here import launch
 from tests.receiver import Receiver, receiver
 
 JOB = "name: tiny\nsite: local\nprocesses_per_node: 1\nlauncher: none\nprogress: {step: 'step (\\d+)/(\\d+)'}\n"
@@ -25,13 +25,10 @@ class Shell:
 
     def __init__(self, folder: Path, webhook: Receiver) -> None:
         self.folder, self.webhook = folder, webhook
-        self.env = {
-            "PATH": os.environ["PATH"], "HOME": str(folder), "HPC_LAUNCH_HOME": str(folder / "runs"),
-            "XDG_STATE_HOME": str(folder / "state"), "HOOK": webhook.url("ok"), **inherited(),
-        }  # fmt: skip
+        self.env = {"HOOK": webhook.url("ok")}
 
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return hpc_launch_text(args, cwd=self.folder, env=self.env, timeout=patience(120))
+        return launch(self.folder, *args, **self.env)
 
     def write(self, program: str, notify: str = NOTIFY) -> None:
         (self.folder / "job.yaml").write_text(f"{JOB}command: [bash, -c, {json.dumps(program)}]\n{notify}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,28 +15,16 @@ from hpc_launch.runs.groups.pipeline_status import PipelineStatus, pipeline_stat
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED
 from hpc_launch.runs.run_index import Index
 from hpc_launch.schedulers.scheduler import Submission
+from tests.marks import prove
 from tests.retry.pipeline_rounds import EXPECTED, look_at, play
 from tests.runs.sweep_rounds import ArrayScheduler
 from tests.slurm.user import PROFILES
 
-
-@pytest.fixture(autouse=True)
-def _environment() -> Iterator[None]:
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
+pytestmark = pytest.mark.usefixtures("kept_environment")
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [1, *map(prove, range(100, 150))])
 def test_each_stage_runs_once_whatever_happens_to_its_drivers(seed: int, tmp_path: Path) -> None:
-    trained, story = play(seed, tmp_path)
-    assert trained == EXPECTED, story
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("seed", range(100, 150))
-def test_each_stage_runs_once_in_fifty_rounds(seed: int, tmp_path: Path) -> None:
     trained, story = play(seed, tmp_path)
     assert trained == EXPECTED, story
 

@@ -22,18 +22,13 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.schedulers.scheduler import ArrayRoom
 from hpc_launch.script.parts import RUNTIME, runtime
+from tests.marks import prove
 from tests.runs.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
 from tests.slurm.user import PROFILES
 
 ROOM = 20
 
-
-@pytest.fixture
-def _environment() -> object:
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
+pytestmark = pytest.mark.usefixtures("kept_environment")
 
 
 def test_arrays_are_as_few_as_the_limit_allows() -> None:
@@ -46,17 +41,8 @@ def test_arrays_are_as_few_as_the_limit_allows() -> None:
     assert array_spec(few, 2) == "0,2-3%2"
 
 
-@pytest.mark.usefixtures("_environment")
-@pytest.mark.parametrize("seed", [1, 6, 9])
+@pytest.mark.parametrize("seed", [1, 6, 9, *map(prove, range(100, 150))])
 def test_each_point_trains_once_whatever_happens_to_its_submission(seed: int, tmp_path: Path) -> None:
-    trained, _, story = play(seed, tmp_path)
-    assert trained == {str(point): 1 for point in range(POINTS)}, story
-
-
-@pytest.mark.prove
-@pytest.mark.usefixtures("_environment")
-@pytest.mark.parametrize("seed", range(100, 150))
-def test_each_point_trains_once_in_fifty_rounds(seed: int, tmp_path: Path) -> None:
     trained, _, story = play(seed, tmp_path)
     assert trained == {str(point): 1 for point in range(POINTS)}, story
 
@@ -78,7 +64,6 @@ class FullQueue(ArrayScheduler):
         write_json(sweep.point(number).attempt(1).end, {"exit_code": 0})
 
 
-@pytest.mark.usefixtures("_environment")
 def test_the_end_of_some_points_submits_further_ones_in_one_array(tmp_path: Path) -> None:
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 2 * ROOM)
@@ -94,7 +79,6 @@ def test_the_end_of_some_points_submits_further_ones_in_one_array(tmp_path: Path
     assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(ROOM, 2 * ROOM))
 
 
-@pytest.mark.usefixtures("_environment")
 def test_of_points_that_end_together_one_submits(tmp_path: Path) -> None:
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 2 * ROOM)
@@ -115,7 +99,6 @@ def test_of_points_that_end_together_one_submits(tmp_path: Path) -> None:
     assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(ROOM, 2 * ROOM))
 
 
-@pytest.mark.usefixtures("_environment")
 def test_each_array_has_a_sentinel_if_the_site_has_a_queue_for_them(tmp_path: Path) -> None:
     text = (PROFILES / "testcluster.yaml").read_text()
     (tmp_path / "sites").mkdir()
@@ -131,7 +114,6 @@ def test_each_array_has_a_sentinel_if_the_site_has_a_queue_for_them(tmp_path: Pa
     assert all(f"--dependency=afterany:{one}" in options for one, options in zip(arrays, sentinels, strict=True))
 
 
-@pytest.mark.usefixtures("_environment")
 def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
     """Without it, a job that the controller forgot could not be told from one of another cluster."""
     scheduler = FullQueue(tmp_path / "scheduler")
@@ -141,7 +123,6 @@ def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
     assert [job.cluster for job in jobs if job is not None] == ["here"] * 3
 
 
-@pytest.mark.usefixtures("_environment")
 def test_an_array_without_a_record_is_found_with_its_cluster(tmp_path: Path) -> None:
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 3)
@@ -155,7 +136,6 @@ def test_an_array_without_a_record_is_found_with_its_cluster(tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.usefixtures("_environment")
 def test_points_of_a_sweep_of_an_older_release_get_the_programs_of_this_one(tmp_path: Path) -> None:
     """Their scripts check the digest of runtime.sh."""
     sweep = begin_sweep(tmp_path, 3)
@@ -164,7 +144,6 @@ def test_points_of_a_sweep_of_an_older_release_get_the_programs_of_this_one(tmp_
     assert (sweep.run.hooks / RUNTIME).read_text() == runtime()
 
 
-@pytest.mark.usefixtures("_environment")
 def test_the_last_point_that_finds_no_room_waits_until_others_have_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,14 +171,12 @@ def test_the_last_point_that_finds_no_room_waits_until_others_have_left(
     assert len(scheduler.jobs()) == 2
 
 
-@pytest.mark.usefixtures("_environment")
 def test_a_reader_who_may_not_write_sees_which_points_are_in_the_queue(tmp_path: Path) -> None:
     sweep = begin_sweep(tmp_path, ROOM + 2)
     submit_points(sweep, FullQueue(tmp_path / "scheduler"))
     assert sweep_status(sweep, {}).counts == {"SUBMITTING": 2, "PENDING": ROOM}
 
 
-@pytest.mark.usefixtures("_environment")
 def test_a_task_writes_the_same_files_as_who_looks_earlier(tmp_path: Path) -> None:
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 3)
