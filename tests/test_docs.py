@@ -7,11 +7,9 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,33 +18,17 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 from msgspec import Struct
-from msgspec.structs import asdict, fields
+from msgspec.structs import fields
 
-from hpc_launch.base.errors import Refused, Unreachable
-from hpc_launch.base.files import write_json
+from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.images.image_record import ImageRecord, now, record_file
-from hpc_launch.images.probe import find_tool
-from hpc_launch.images.pull_image import existing_record
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.yaml_source import read_document
 from hpc_launch.performance.time_account import CATEGORIES, time_account
-from hpc_launch.prepare.attempts import find_secrets
-from hpc_launch.prepare.prepare import prepare_job, validate_job
-from hpc_launch.runs.collect_evidence import rulebook
+from hpc_launch.prepare.prepare import validate_job
 from hpc_launch.runs.status.run_status import RUN_STATES
-from hpc_launch.runs.submitting.run_store import refusing
 from hpc_launch.schedulers.ssh.ssh_hosts import on_host
-from hpc_launch.service.drill import ready_for_drill
-from hpc_launch.service.listener import QUIET
-from hpc_launch.service.submit import confirm_cost
-from hpc_launch.site_tools.check_profile import check, missing_sources
-from hpc_launch.site_tools.site_nodes import node_health_store
-from hpc_launch.sites.detect_profile import Machine
-from hpc_launch.sites.detect_profile import detect as detect_site_of
-from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.view.state_text import time_json
 from tests.forked import hpc_launch_text
@@ -453,255 +435,148 @@ BAD = {
 }
 
 
-def _profiles(home: Path, **texts: str) -> Sequence[Finding]:
-    """The findings of a job on the site `mini` of these profiles."""
-    folder = home / ".config" / "hpc-launch" / "sites"
-    folder.mkdir(parents=True)
-    for name, text in texts.items():
-        (folder / f"{name}.yaml").write_text(text)
-    Path("job.yaml").write_text(TINY)
-    return validate_job(Path("job.yaml"), site="mini")
+@dataclass(frozen=True)
+class Command:
+    """Words after `hpc-launch` that provoke a finding."""
+
+    words: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """By their paths in the project. Programs begin with `#!`."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def printed(self) -> list[str]:
+        """All lines that it prints. No library is asked, unless it is one that cannot be, or a stand-in."""
+        for name, text in self.files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(text, encoding="utf-8")
+            Path(name).chmod(0o755 if text.startswith("#!/") else 0o644)
+        done = hpc_launch_text(shlex.split(self.words), env={**os.environ, **self.env})
+        assert done.returncode in {0, 1, 3}, done.stdout + done.stderr
+        return (done.stdout + done.stderr).splitlines()
 
 
-def _circle(home: Path) -> Sequence[Finding]:
-    centre = "name: centre\nextends: team\n"
-    return _profiles(home, mini=MINI + "extends: centre\n", centre=centre, team="extends: centre\n")
+def _deepspeed(*listed: str, **more: Any) -> Command:
+    """The check of a file for DeepSpeed that has no fault but in what is added. `./python` lists the library's keys."""
+    good = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}
+    keys = json.dumps({"": (*good, *listed)})
+    files = {"ds.json": json.dumps(good | more), "python": f"#!/bin/sh\necho noise; echo 'HPC-LAUNCH-KEYS {keys}'\n"}
+    return Command(f"config deepspeed {'--python ./python' if listed else '--no-library'} --check ds.json", files)
 
 
-def _two_fit(home: Path) -> Sequence[Finding]:
-    detect = "detect: [{cluster: mini}]\n"
-    folder = Path(".hpc-launch", "sites")
-    folder.mkdir(parents=True)
-    for name in ("ours", "theirs"):
-        (folder / f"{name}.yaml").write_text(MINI.replace("name: mini", f"name: {name}") + detect)
-    Path("job.yaml").write_text(TINY)
-    found = detect_site_of(Machine({}, (), lambda _: False, lambda: "mini", lambda: True), Path())
-    with pytest.raises(Refused) as refused:
-        load(Path("job.yaml"), detect=lambda _: found)
-    return refused.value.findings
+def _sites(**texts: str) -> dict[str, str]:
+    """The user's own profiles."""
+    return {f"../.config/hpc-launch/sites/{name}.yaml": text for name, text in texts.items()}
 
 
-def _unsourced(home: Path) -> Sequence[Finding]:
-    Path("mini.yaml").write_text(MINI + "contact: me\nurl: here\nstatus: draft\nsource: its pages\ngrade: A\n")
-    document, _ = read_document("mini.yaml")
-    assert document is not None
-    return list(missing_sources(document))
+SECRET = {"job.yaml": TINY + "secrets: [WANDB_API_KEY]\n"}
+RULE = "- {id: tape, cause: tape_busy, match: tape robot, examples: [], source: our wiki}\n"
+RECORD = {"digest": f"sha256:{'0' * 64}", "size": 3, "source": "docker://a/b", "kind": "uri", "made": "2026-01-01"}
+FITS = "detect: [{env: {CLUSTER_NAME: mini}}]\n"
+
+COMMANDS_WITH_FINDINGS = {
+    "HL210": Command("submit job.yaml --site local", SECRET),
+    "HL214": Command(
+        "submit job.yaml --site local", {**SECRET, "../.config/hpc-launch/secrets.env": "WANDB_API_KEY=abc\n"}
+    ),
+    "HL216": Command(
+        "render job.yaml --site mini.yaml",
+        {"job.yaml": TINY + "container: /software/images/torch.sif\n", "mini.yaml": MINI},
+    ),
+    "HL300": Command(
+        "validate job.yaml",
+        {"job.yaml": TINY}
+        | {f".hpc-launch/sites/{name}.yaml": MINI.replace("mini", name, 1) + FITS for name in ("ours", "theirs")},
+        {"CLUSTER_NAME": "mini"},
+    ),
+    "HL307": Command(
+        "validate job.yaml --site mini",
+        {"job.yaml": TINY}
+        | _sites(mini=MINI + "extends: centre\n", centre="name: centre\nextends: team\n", team="extends: centre\n"),
+    ),
+    "HL312": Command(
+        "sites check mini.yaml",
+        {"mini.yaml": MINI + "contact: me\nurl: here\nstatus: draft\nsource: its pages\ngrade: A\n"},
+    ),
+    "HL313": Command(
+        "validate job.yaml --site mini",
+        {"job.yaml": TINY, ".hpc-launch/sites/mini.yaml": MINI + "prelude: [{raw: source ~/.bashrc}]\n"},
+    ),
+    "HL321": Command("sites check mini.yaml", {"mini.yaml": MINI + "defaults: {account: proj12}\n"}),
+    "HL322": Command("sites check mini.yaml", {"mini.yaml": MINI, "golden/mini/torchrun.sh": "#!/bin/sh\n"}),
+    "HL471": Command(
+        "containers pull docker://a/b -o image.sif", {"image.sif": "abc", "image.sif.json": json.dumps(RECORD)}
+    ),
+    "HL472": Command("containers build cpu -o image.sif", env={"PATH": "/nowhere"}),
+    "HL501": Command("submit job.yaml --site local", {"job.yaml": TINY}, {"HPC_LAUNCH_HOME": "/proc/runs"}),
+    "HL513": Command("drill job.yaml --site local", {"job.yaml": TINY}),
+    "HL535": Command(
+        "nodes list --site site.yaml", {"site.yaml": MINI + "paths: {ledger: '/shared/${account}/ledger'}\n"}
+    ),
+    "HL687": Command(
+        "submit job.yaml --site mini.yaml",
+        {"job.yaml": TINY + "confirm_gpu_hours: 100\nnodes: 8\ntime: 12h\n", "mini.yaml": MINI},
+    ),
+    "HL690": Command("why --log x.log", {"x.log": "x\n", "../.config/hpc-launch/rules/mine.yaml": RULE}),
+    "HL600": Command("config deepspeed --no-library --check ds.json", {"ds.json": '{"a": 1,,}'}),
+    "HL601": _deepspeed("zero_optimization", zero_optimisation={"stage": 2}),
+    "HL604": _deepspeed(zero_optimization={"stage": 5}),
+    "HL605": _deepspeed(gradient_clipping="auto"),
+    "HL610": Command("config deepspeed --no-library --train-batch 100 --micro-batch 3 --world-size 8"),
+    "HL611": Command("config deepspeed --no-library --bf16 --fp16"),
+    "HL612": Command("config deepspeed --no-library --zero-stage 2 --offload-param"),
+    "HL613": Command("config deepspeed --no-library --zero-stage 3 --offload-optimizer nvme"),
+    "HL614": Command("config deepspeed --no-library --zero-stage 0 --offload-optimizer"),
+    "HL619": Command("config deepspeed --python /nowhere/python"),
+    "HL623": Command("config fsdp --no-library --min-params 5e7"),
+    "HL625": Command("config fsdp --no-library --state-dict LOCAL_STATE_DICT"),
+    "HL627": Command("config fsdp --no-library --sharding-strategy HYBRID_SHARD"),
+    "HL628": Command("config fsdp --no-library --for trainer --version 1 --sharding-strategy SHARD_GRAD_OP"),
+    "HL629": Command("config fsdp --python /nowhere/python"),
+    "HL640": Command("config megatron --world-size 60 --tp 8"),
+    "HL641": Command("config megatron --world-size 48 --ep 16 --pp 2 --num-experts 64 --global-batch 48"),
+    "HL642": Command("config megatron --world-size 8 --ep 2"),
+    "HL643": Command("config megatron --world-size 64 --tp 8 --heads 12"),
+    "HL644": Command("config megatron --world-size 8 --heads 32 --query-groups 5"),
+    "HL645": Command("config megatron --world-size 5 --pp 5 --num-layers 32 --global-batch 5"),
+    "HL646": Command("config megatron --world-size 64 --pp 4 --vpp 3 --overlap --num-layers 32 --global-batch 64"),
+    "HL647": Command("config megatron --world-size 8 --vpp 2"),
+    "HL648": Command("config megatron --world-size 64 --pp 4 --vpp 2 --overlap --global-batch 96"),
+    "HL649": Command("config megatron --world-size 64 --cp 4 --seq-length 4100"),
+    "HL650": Command("config megatron --world-size 8 --sequence-parallel"),
+    "HL651": Command("config megatron --world-size 64 --tp 2 --ep 2 --num-experts 8"),
+    "HL652": Command("config megatron --world-size 8 --global-batch 12"),
+    "HL653": Command("config megatron --world-size 64 --pp 4"),
+    "HL654": Command("config megatron --world-size 64 --tp 8 --gpus-per-node 4"),
+    "HL655": Command("config megatron --world-size 64 --tp 8"),
+    "HL656": Command("config megatron --world-size 8 --tp 8 --distributed-optimizer"),
+    "HL657": Command("config megatron --world-size 8 --hidden-size 4090 --heads 32"),
+    "HL658": Command("config megatron --world-size 64 --pp 4 --num-layers 32 --first-stage-layers 3 --global-batch 64"),
+    "HL660": Command("config hostfile --hosts n1,n1"),
+    "HL661": Command("config launcher --script train.py --num-nodes 4 --master-addr n1 --node-rank 4"),
+    "HL662": Command("config launcher --script train.py --num-nodes 2"),
+}
 
 
-def _personal(home: Path) -> Sequence[Finding]:
-    Path("mini.yaml").write_text(MINI + "defaults: {account: proj12}\n")
-    return check(Path("mini.yaml"), update_golden=False)
+SSH_SAID = {
+    "HL663": "ssh: connect to host gpu2 port 22: Connection refused",
+    "HL664": "Bad owner or permissions on /home/alice/.ssh/config",
+    "HL665": "Host key verification failed.",
+}
 
 
-def _other_script(home: Path) -> Sequence[Finding]:
-    Path("mini.yaml").write_text(MINI)
-    check(Path("mini.yaml"), update_golden=True)
-    golden = Path("golden", "mini", "torchrun.sh")
-    golden.write_text(golden.read_text().replace("#!/bin/bash", "#!/bin/sh", 1))
-    return check(Path("mini.yaml"), update_golden=False)
-
-
-def _untrusted(home: Path) -> Sequence[Finding]:
-    (home / "shared").mkdir()
-    (home / "shared" / "mini.yaml").write_text(MINI + "prelude: [{raw: source ~/.bashrc}]\n")
-    (home / "shared" / "mini.yaml").chmod(0o666)
-    Path("job.yaml").write_text(TINY)
-    Path("own.yaml").write_text("name: own\nextends: mini\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HPC_LAUNCH_SITE_PATH", str(home / "shared"))
-        return validate_job(Path("job.yaml"), site="./own.yaml")
-
-
-def _secret_is_missing(home: Path) -> Sequence[Finding]:
-    with pytest.raises(Refused) as refused:
-        find_secrets(["WANDB_API_KEY"])
-    return refused.value.findings
-
-
-def _secrets_are_open(home: Path) -> Sequence[Finding]:
-    path = home / ".config" / "hpc-launch" / "secrets.env"
-    path.parent.mkdir(parents=True)
-    path.write_text("WANDB_API_KEY=abc\n")
-    path.chmod(0o644)
-    return _secret_is_missing(home)
-
-
-def _changed_image(home: Path) -> Sequence[Finding]:
-    image = Path("image.sif").absolute()
-    image.write_bytes(b"abc")
-    record = ImageRecord(digest=f"sha256:{'0' * 64}", size=3, source="docker://a/b", kind="uri", made=now())
-    write_json(record_file(image), asdict(record))
-    with pytest.raises(Refused) as refused:
-        existing_record(image, "docker://a/b", None, print)
-    return refused.value.findings
-
-
-def _over_ssh(said: str) -> Sequence[Finding]:
-    """What follows from the message of an ssh that ends with it."""
+def _over_ssh(said: str) -> str:
+    """What follows from an ssh that ends with these words, in two lines."""
     Path("ssh").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 255\n")
     Path("ssh").chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", ".:/usr/bin:/bin")
         with pytest.raises(Unreachable) as raised:
             on_host("gpu2", ["true"])
-    code, _, message = str(raised.value).partition(" ")
-    return [Finding(next(one for one in FindingCode if one == code), message, None, raised.value.hint)]
+    return f"{raised.value}\n  hint: {raised.value.hint}"
 
 
-def _no_apptainer(home: Path) -> Sequence[Finding]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(home))
-        with pytest.raises(Refused) as refused:
-            find_tool()
-    return refused.value.findings
-
-
-def _over_budget(_: Path) -> Sequence[Finding]:
-    Path("mini.yaml").write_text(MINI)
-    Path("job.yaml").write_text(TINY + "confirm_gpu_hours: 100\nnodes: 8\ntime: 12h\n")
-    with pytest.raises(Refused) as refused:
-        confirm_cost(prepare_job(Path("job.yaml"), site="mini.yaml"), QUIET)
-    return refused.value.findings
-
-
-def _cannot_write(home: Path) -> Sequence[Finding]:
-    folder = Path("/proc/runs")
-    with pytest.raises(Refused) as refused, refusing(folder):
-        folder.mkdir()
-    return refused.value.findings
-
-
-def _blind_drill(home: Path) -> Sequence[Finding]:
-    Path("job.yaml").write_text(TINY)
-    with pytest.raises(Refused) as refused:
-        ready_for_drill(Path("job.yaml"), site="local", sets=())
-    return refused.value.findings
-
-
-def _ledger_of_an_account(home: Path) -> Sequence[Finding]:
-    path = home / "project" / "site.yaml"
-    path.write_text(MINI + "paths: {ledger: '/shared/${account}/ledger'}\n")
-    with pytest.raises(Refused) as refused:
-        node_health_store(str(path))
-    return refused.value.findings
-
-
-def _bad_rule(home: Path) -> Sequence[Finding]:
-    rules = home / ".config" / "hpc-launch" / "rules"
-    rules.mkdir(parents=True)
-    (rules / "mine.yaml").write_text(
-        "- {id: tape, cause: tape_busy, match: tape robot, examples: [], source: our wiki}\n"
-    )
-    findings: list[Finding] = []
-    rulebook(findings)
-    return findings
-
-
-def _rendered_elsewhere() -> list[Finding]:
-    Path("train.py").touch()
-    Path("job.yaml").write_text(TINY + "container: /software/images/torch.sif\n")
-    Path("mini.yaml").write_text(MINI)
-    return list(prepare_job(Path("job.yaml"), site="mini.yaml", anywhere=True).warnings)
-
-
-OTHERS: dict[str, Callable[[Path], Sequence[Finding]]] = {
-    "HL216": lambda _: _rendered_elsewhere(),
-    "HL300": _two_fit,
-    "HL690": _bad_rule,
-    "HL535": _ledger_of_an_account,
-    "HL307": _circle,
-    "HL471": _changed_image,
-    "HL472": _no_apptainer,
-    "HL312": _unsourced,
-    "HL313": _untrusted,
-    "HL321": _personal,
-    "HL322": _other_script,
-    "HL210": _secret_is_missing,
-    "HL214": _secrets_are_open,
-    "HL501": _cannot_write,
-    "HL513": _blind_drill,
-    "HL663": lambda _: _over_ssh("ssh: connect to host gpu2 port 22: Connection refused"),
-    "HL664": lambda _: _over_ssh("Bad owner or permissions on /home/alice/.ssh/config"),
-    "HL687": _over_budget,
-    "HL665": lambda _: _over_ssh("Host key verification failed."),
-}
-
-
-@dataclass(frozen=True)
-class Config:
-    """Words after `hpc-launch config` that provoke a finding, and the text of the file that they name."""
-
-    words: str
-    file: str | None = None
-    listed: tuple[str, ...] = ()
-    """What `./python` lists as the keys of its library."""
-
-
-def _deepspeed(*listed: str, **more: Any) -> Config:
-    """The check of a file for DeepSpeed that has no fault but in what is added."""
-    good = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}
-    library = "--python ./python" if listed else "--no-library"
-    return Config(f"deepspeed {library} --check ds.json", json.dumps(good | more), (*good, *listed) if listed else ())
-
-
-CONFIG = {
-    "HL600": Config("deepspeed --no-library --check ds.json", '{"a": 1,,}'),
-    "HL601": _deepspeed("zero_optimization", zero_optimisation={"stage": 2}),
-    "HL604": _deepspeed(zero_optimization={"stage": 5}),
-    "HL605": _deepspeed(gradient_clipping="auto"),
-    "HL610": Config("deepspeed --no-library --train-batch 100 --micro-batch 3 --world-size 8"),
-    "HL611": Config("deepspeed --no-library --bf16 --fp16"),
-    "HL612": Config("deepspeed --no-library --zero-stage 2 --offload-param"),
-    "HL613": Config("deepspeed --no-library --zero-stage 3 --offload-optimizer nvme"),
-    "HL614": Config("deepspeed --no-library --zero-stage 0 --offload-optimizer"),
-    "HL619": Config("deepspeed --python /nowhere/python"),
-    "HL623": Config("fsdp --no-library --min-params 5e7"),
-    "HL625": Config("fsdp --no-library --state-dict LOCAL_STATE_DICT"),
-    "HL627": Config("fsdp --no-library --sharding-strategy HYBRID_SHARD"),
-    "HL628": Config("fsdp --no-library --for trainer --version 1 --sharding-strategy SHARD_GRAD_OP"),
-    "HL629": Config("fsdp --python /nowhere/python"),
-    "HL640": Config("megatron --world-size 60 --tp 8"),
-    "HL641": Config("megatron --world-size 48 --ep 16 --pp 2 --num-experts 64 --global-batch 48"),
-    "HL642": Config("megatron --world-size 8 --ep 2"),
-    "HL643": Config("megatron --world-size 64 --tp 8 --heads 12"),
-    "HL644": Config("megatron --world-size 8 --heads 32 --query-groups 5"),
-    "HL645": Config("megatron --world-size 5 --pp 5 --num-layers 32 --global-batch 5"),
-    "HL646": Config("megatron --world-size 64 --pp 4 --vpp 3 --overlap --num-layers 32 --global-batch 64"),
-    "HL647": Config("megatron --world-size 8 --vpp 2"),
-    "HL648": Config("megatron --world-size 64 --pp 4 --vpp 2 --overlap --global-batch 96"),
-    "HL649": Config("megatron --world-size 64 --cp 4 --seq-length 4100"),
-    "HL650": Config("megatron --world-size 8 --sequence-parallel"),
-    "HL651": Config("megatron --world-size 64 --tp 2 --ep 2 --num-experts 8"),
-    "HL652": Config("megatron --world-size 8 --global-batch 12"),
-    "HL653": Config("megatron --world-size 64 --pp 4"),
-    "HL654": Config("megatron --world-size 64 --tp 8 --gpus-per-node 4"),
-    "HL655": Config("megatron --world-size 64 --tp 8"),
-    "HL656": Config("megatron --world-size 8 --tp 8 --distributed-optimizer"),
-    "HL657": Config("megatron --world-size 8 --hidden-size 4090 --heads 32"),
-    "HL658": Config("megatron --world-size 64 --pp 4 --num-layers 32 --first-stage-layers 3 --global-batch 64"),
-    "HL660": Config("hostfile --hosts n1,n1"),
-    "HL661": Config("launcher --script train.py --num-nodes 4 --master-addr n1 --node-rank 4"),
-    "HL662": Config("launcher --script train.py --num-nodes 2"),
-}
-
-
-def _printed_by(config: Config) -> list[str]:
-    """All lines of a `config` command. No library is asked, unless it is one that cannot be, or a stand-in."""
-    words = shlex.split(config.words)
-    if config.file is not None:
-        Path(words[-1]).write_text(config.file, encoding="utf-8")
-    if config.listed:
-        Path("python").write_text(f"#!/bin/sh\necho noise; echo 'HPC-LAUNCH-KEYS {json.dumps({'': config.listed})}'\n")
-        Path("python").chmod(0o755)
-    done = hpc_launch_text(["config", *words], env=os.environ)
-    assert done.returncode in {0, 3}, done.stdout + done.stderr
-    return (done.stdout + done.stderr).splitlines()
-
-
-def _provoked(code: str, home: Path) -> Sequence[Finding]:
-    if code in OTHERS:
-        return OTHERS[code](home)
-    bad = BAD[code]
+def _findings(bad: Bad) -> Sequence[Finding]:
     if bad.job is not None:
         Path("job.yaml").write_bytes(bad.job if isinstance(bad.job, bytes) else bad.job.encode())
     if bad.own is not None:
@@ -710,6 +585,14 @@ def _provoked(code: str, home: Path) -> Sequence[Finding]:
         return validate_job(Path("job.yaml"), site=bad.site, sets=bad.sets)
     Path("mini.yaml").write_text(bad.site or "")
     return validate_job(Path("job.yaml"), site="mini.yaml", sets=bad.sets)
+
+
+def _printed(code: str) -> list[str]:
+    if code in COMMANDS_WITH_FINDINGS:
+        return COMMANDS_WITH_FINDINGS[code].printed()
+    if code in SSH_SAID:
+        return _over_ssh(SSH_SAID[code]).splitlines()
+    return [line for finding in _findings(BAD[code]) for line in (str(finding), f"  hint: {finding.hint}")]
 
 
 def _sections() -> dict[str, str]:
@@ -734,37 +617,12 @@ def test_sections_are_in_order() -> None:
 
 
 @pytest.mark.parametrize("code", _sections())
-def test_the_example_of_a_finding_is_what_is_printed(code: str, home: Path, request: pytest.FixtureRequest) -> None:
+def test_the_example_of_a_finding_is_what_is_printed(code: str, home: Path) -> None:
     shown = [line for block in blocks(_sections()[code], "text") for line in block.splitlines()]
     assert any(f"{code} " in line for line in shown), "show a line of it"
-    assert code in {*BAD, *OTHERS, *CONFIG}, "add a job or a command that provokes it"
-    if code in CONFIG:
-        printed = _printed_by(CONFIG[code])
-    else:
-        printed = [line for finding in _provoked(code, home) for line in (str(finding), f"  hint: {finding.hint}")]
-    printed = [line.replace(str(home), "/home/alice") for line in printed]
-    if request.config.getoption("--update-golden"):
-        _update_example(code, shown, printed)
-    else:
-        assert set(shown) <= set(printed)
-
-
-def _update_example(code: str, shown: list[str], printed: list[str]) -> None:
-    """Write the example of a finding again (`pytest --update-golden`): each line becomes the nearest printed one."""
-    section = text = _sections()[code]
-    for number, line in enumerate(shown):
-        after_hint = line.startswith("  hint: ") and number
-        candidates = [one for one in printed if one.startswith("  hint: ") == line.startswith("  hint: ")]
-        if after_hint:  # the hint that belongs to the line above
-            above = _nearest(shown[number - 1], [one for one in printed if not one.startswith("  hint: ")])
-            candidates = [hint for one, hint in pairwise(printed) if one == above]
-        text = text.replace(line + "\n", _nearest(line, candidates) + "\n", 1)
-    page = REPOSITORY / "docs/findings.md"
-    page.write_text(page.read_text(encoding="utf-8").replace(section, text), encoding="utf-8")
-
-
-def _nearest(line: str, candidates: list[str]) -> str:
-    return max(candidates, key=lambda one: SequenceMatcher(None, line, one).ratio(), default=line)
+    assert code in {*BAD, *COMMANDS_WITH_FINDINGS, *SSH_SAID}, "add a job or a command that provokes it"
+    printed = [line.replace(str(home), "/home/alice") for line in _printed(code)]
+    assert set(shown) <= set(printed)
 
 
 def test_each_threat_names_a_test_that_exists() -> None:
