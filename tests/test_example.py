@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -32,45 +31,12 @@ def environment(**more: str | Path) -> dict[str, str]:
     return ours | {"OMP_NUM_THREADS": "1"} | {key: str(value) for key, value in more.items()}
 
 
-def train(*args: str | Path, **env: str | Path) -> str:
-    """Run train.py alone; return what it printed."""
-    command = [sys.executable, str(EXAMPLE / "train.py"), *SMALL, *map(str, args)]
-    done = subprocess.run(command, env=environment(**env), capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+def train(*args: str | Path, launcher: tuple[str, ...] = (), expect: int = 0, **env: str | Path) -> str:
+    """Run train.py, alone or below a launcher; return what it printed."""
+    command = [sys.executable, *launcher, str(EXAMPLE / "train.py"), *SMALL, *map(str, args)]
+    done = subprocess.run(command, env=environment(**env), capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == expect, done.stdout + done.stderr
     return done.stdout
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def train_on_two_nodes(*args: str | Path, expect: int = 0, **env: str | Path) -> list[str]:
-    """Run train.py under two torchrun agents, one process each; return what each agent printed."""
-    meeting_place = ("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()))
-    agents = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "torch.distributed.run", *meeting_place),
-                *("--node-rank", str(node), "--nproc-per-node", "1", str(EXAMPLE / "train.py"), *SMALL),
-                *map(str, args),
-            ],
-            env=environment(**env),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for node in range(2)
-    ]
-    try:
-        outputs = [agent.communicate(timeout=180)[0] for agent in agents]
-    finally:
-        for agent in agents:
-            agent.kill()
-    assert [agent.returncode for agent in agents] == [expect, expect], "\n".join(outputs)
-    return outputs
 
 
 def checkpoint_names(folder: Path) -> list[str]:
@@ -111,24 +77,28 @@ def test_one_process_needs_no_launcher() -> None:
     assert re.fullmatch(r"training finished at step 3 loss [45]\.\d{6}", lines[-1])
 
 
+TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
 @pytest.mark.prove
 @pytest.mark.slow
-def test_two_nodes_resume_bit_for_bit(tmp_path: Path) -> None:
+def test_two_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
     whole, halved = tmp_path / "whole", tmp_path / "halved"
     both = ("--steps", "8", "--checkpoint-every", "4", "--resume", "auto", "--checkpoint-dir")
 
-    first, second = train_on_two_nodes(*both, whole)
-    assert sorted(re.findall(r"^rank (\d) of 2 on host", first + second, re.MULTILINE)) == ["0", "1"]
-    assert "step" not in second, "only rank 0 reports progress"
-    finished = re.search(r"^training finished at step 8 loss .*$", first, re.MULTILINE)
+    undisturbed = train(*both, whole, launcher=TWO_RANKS)
+    assert sorted(re.findall(r"^rank (\d) of 2 on host", undisturbed, re.MULTILINE)) == ["0", "1"]
+    assert undisturbed.count("step 8/8 ") == 1, "only rank 0 reports progress"
+    finished = re.search(r"^training finished at step 8 loss .*$", undisturbed, re.MULTILINE)
     assert finished
     assert checkpoint_names(whole) == ["step-000004", "step-000008"]
 
     # The same run again, but rank 1 fails at step 6; torchrun then ends the others.
-    train_on_two_nodes(*both, halved, "--fail-at-step", "6", "--fail-rank", "1", expect=1)
+    failing = (*both, halved, "--fail-at-step", "6", "--fail-rank", "1")
+    train(*failing, launcher=TWO_RANKS, expect=1)
     assert checkpoint_names(halved) == ["step-000004"]
 
-    resumed, _ = train_on_two_nodes(*both, halved, "--fail-at-step", "6", "--fail-rank", "1")
+    resumed = train(*failing, launcher=TWO_RANKS)
     assert "resumed from step-000004" in resumed
     assert "step 4/8" not in resumed
     assert finished[0] in resumed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -25,13 +24,6 @@ def ask(what: str, **variables: str) -> str:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(HOOKS.parent), **variables}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True, check=True)
     return done.stdout.strip()
-
-
-def test_it_is_one_file_for_old_pythons_that_imports_the_standard_library_alone() -> None:
-    tree = ast.parse(HOOKS.read_text(), feature_version=(3, 6))
-    imported = {name.name for node in tree.body if isinstance(node, ast.Import) for name in node.names}
-    imported |= {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)}
-    assert imported == {"os", "time", "typing"}
 
 
 def test_without_hpc_launch_nothing_asks_for_an_end() -> None:

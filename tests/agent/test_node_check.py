@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -274,31 +273,6 @@ def test_other_lines_in_a_log_are_ignored(judge: judging.Judge, tmp_path: Path, 
     assert waited_for(judge) == {"n1"}
 
 
-def report(attempt: Path, **words: Any) -> node_check.Report:
-    return node_check.Report(
-        Namespace(attempt=str(attempt), **{"node": "n1", "shared": True, "inside": False, **words})
-    )
-
-
-def test_a_node_reports_to_its_file(judge: judging.Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = report(tmp_path)
-    assert node.shared
-    node.send(results=results("start", "x" * 10**5))
-    assert waited_for(judge) == {"n2"}
-    assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("words", [{"shared": False}, {"inside": True}])
-def test_a_node_without_a_file_and_the_part_inside_an_image_print_their_results(
-    judge: judging.Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: dict[str, bool]
-) -> None:
-    node = report(tmp_path if "inside" in words else tmp_path / "its-own" / "run" / "attempts" / "001", **words)
-    assert node.shared is ("inside" in words)
-    node.send(results=results("start"))
-    (tmp_path / "agent" / "check.log").write_text("what srun says\n" + capsys.readouterr().out)
-    assert waited_for(judge) == {"n2"}
-
-
 @pytest.fixture
 def port() -> Iterator[judging.Port]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -318,12 +292,6 @@ def port() -> Iterator[judging.Port]:
 def number_of(port: judging.Port) -> int:
     """Its port for IPv4."""
     return next(int(one.getsockname()[1]) for one in port.server.sockets if one.family == socket.AF_INET)
-
-
-def test_a_node_reaches_the_port_of_the_rendezvous(port: judging.Port) -> None:
-    reached, link, clock = check_host.reached("localhost", number_of(port), 2)
-    assert (reached["ok"], reached["value"], link["ok"]) == (True, "localhost", True), (reached, link)
-    assert abs(clock["value"]) < 5
 
 
 def test_nobody_else_listens_at_the_judge_s_port() -> None:

@@ -5,23 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpc_launch.agent import check_compare, check_ssh
-from tests.agent.program import archive, program
+from tests.agent.program import program
 
 PORTS = "ports between nodes"
-PEER = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from hpc_launch.agent.check_ssh import ports_between
-for [found] in ports_between(sys.argv[2], sys.argv[3:], 12345):
-    print(json.dumps(found["value"]), flush=True)
-"""
 
 
 def connections(count: int, *blocked: tuple[int, int], deaf: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -66,20 +58,6 @@ def test_nobody_is_blamed_before_all_nodes_have_answered() -> None:
     found["n4"] = {}
     check_compare.compare(found, 0)
     assert check_compare.judged(found, True)[0] == []
-
-
-def test_nodes_that_start_one_after_another_reach_each_other() -> None:
-    listed = ["a=127.0.0.1", "b=127.0.0.2", "c=127.0.0.3"]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", f"import time; time.sleep({0.5 * late})\n{PEER}", str(archive()), name, *listed],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for late, name in enumerate("abc")
-    ]
-    values = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
-    assert [(one["failed"], one["listens"], one["count"]) for one in values] == [({}, True, 2)] * 3
 
 
 def test_a_node_connects_to_its_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,19 +106,6 @@ def test_an_address_that_does_not_work(tmp_path: Path, webhook: Receiver, url: s
     assert "token" not in result(tmp_path)["why"]
 
 
-def test_the_address_is_on_no_command_line(tmp_path: Path, webhook: Receiver) -> None:
-    recorded(tmp_path)
-    words = [*altered("notify", LIMIT_S=3), "deliver", str(tmp_path)]
-    count = len(webhook.bodies("silent"))
-    sender = subprocess.Popen(words, env={**os.environ, "HOOK": webhook.url("silent")})
-    webhook.wait_for(count + 1, "silent")
-    shown = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    sender.kill()
-    sender.wait()
-    assert str(tmp_path) in shown
-    assert "token-in-the-address" not in shown
-
-
 @pytest.mark.parametrize(("name", "again"), [("end-1", 2), ("first_step", None)])
 def test_a_sender_that_is_killed(tmp_path: Path, webhook: Receiver, name: str, again: int | None) -> None:
     """What tells of an end may come twice; the rest may not come."""
@@ -127,6 +114,9 @@ def test_a_sender_that_is_killed(tmp_path: Path, webhook: Receiver, name: str, a
     count = len(webhook.bodies("silent"))
     sender = subprocess.Popen(words, env={**os.environ, "HOOK": webhook.url("silent")}, start_new_session=True)
     webhook.wait_for(count + 1, "silent")
+    shown = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) in shown
+    assert "token-in-the-address" not in shown
     os.killpg(sender.pid, signal.SIGKILL)
     sender.wait()
     assert result(tmp_path, name=name)["state"] == "sending"
@@ -315,17 +305,3 @@ def test_the_end_of_a_job(attempt: Path, tmp_path: Path, code: int, file: str | 
         (attempt / file).write_text("{}")
     subprocess.run([*program("notify"), "end", str(attempt), str(code)], check=True)
     assert sorted(one["event"] for one in messages(tmp_path)) == sorted(events)
-
-
-def test_a_sweep_tells_once(tmp_path: Path) -> None:
-    sweep = tmp_path / "rates-1"
-    attempts = [make_attempt(sweep / f"rates-1.{point}", tmp_path) for point in range(3)]
-    (sweep / "sweep.json").write_text(json.dumps({"points": [{"number": point} for point in range(3)]}))
-    jobs = []
-    for attempt in attempts:
-        (attempt / "end.json").write_text(json.dumps({"warned": None}))
-        jobs.append(subprocess.Popen([*program("notify"), "end", str(attempt), "0"]))
-    assert [job.wait(patience(60)) for job in jobs] == [0, 0, 0]
-    start, end = sorted(messages(tmp_path), key=lambda one: str(one["event"]), reverse=True)
-    assert (start["event"], start["run"]) == ("start", "rates-1")
-    assert (end["event"], end["run"], end["state"], end["points"]) == ("end", "rates-1", "COMPLETED", "3 COMPLETED")

@@ -148,3 +148,4 @@ def test_the_clock_comes_before_the_order_of_lines() -> None:
     late = "2026-01-02 03:04:09,100 [rank1]: ValueError: second\n"
     early = "2026-01-02 03:04:05,100 [rank6]: ValueError: first\n"
     assert why(late + early).first_failure.rank == 6
+    assert why(late, early).first_failure.rank == why(early, late).first_failure.rank == 6

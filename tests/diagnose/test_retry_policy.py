@@ -251,14 +251,10 @@ def test_whatever_happens(story: list[tuple[str, bool, list[str]]], retry: Retry
 @BUSY
 @given(retries, st.lists(kinds, min_size=400, max_size=400))
 def test_without_progress_every_run_ends(retry: Retry, story: list[str]) -> None:
-    assert len(_attempts(story, retry)) <= retry.max_attempts
-
-
-def _attempts(story: list[str], retry: Retry) -> list[PastAttempt]:
     history: list[PastAttempt] = []
     for kind in story:
         verdict = decide(diagnosis(kind, bad_nodes=("n1",)), history, STILL, Policy(retry, FACTS))
         history.append(PastAttempt(kind, verdict.action, False, verdict.steps_used))
         if verdict.action in ("STOP", "NONE"):
             break
-    return history
+    assert len(history) <= retry.max_attempts

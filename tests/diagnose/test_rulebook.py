@@ -138,22 +138,6 @@ def test_one_bad_rule_leaves_the_others() -> None:
     assert "mine" not in BOOK.rules
 
 
-@pytest.mark.parametrize(
-    ("pattern", "words"),
-    [
-        ("abc.*defgh", {"defgh"}),
-        ("(?:alpha|beta) gamma", {"alpha gamma", "beta gamma"}),
-        ("[Aa]lpha", {"alpha"}),
-        ("alpha|beta", {"alpha", "beta"}),
-        ("[ab]+", set()),
-        ("(?:abcd)?x", set()),
-        ("Error (?P<n>\\d+)", {"error "}),
-    ],
-)
-def test_needed_words(pattern: str, words: set[str]) -> None:
-    assert needed_words(pattern) == words
-
-
 def test_unless_applies_to_the_match() -> None:
     warned = "ValueError: batch size must be divisible by 8; the same device is used"
     far = f"ValueError: batch size must be divisible by 8; {'x ' * 200} the same device is used"
