@@ -13,7 +13,7 @@ from typing import Any
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.job.document import Document, KeyPath
-from hpc_launch.job.model import MOST_LAYERS
+from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS
 from hpc_launch.layouts.parallel_layout import ModelShape
 from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, ValueReader
 
@@ -84,7 +84,7 @@ def from_megatron(given: GivenValues) -> tuple[ModelConfig, ValueReader]:
     """The model that Megatron builds from these options, to be used only if the reader has no findings."""
     reader = ValueReader(given)
     hidden, heads = reader.size("hidden_size"), reader.size("num_attention_heads")
-    layers = reader.layers("num_layers")
+    layers = reader.size("num_layers", most=MOST_LAYERS)
     gated = reader.flag("swiglu", "gated_linear_unit", default=False)
     longest = reader.size("max_position_embeddings", "seq_length", default=0, least=0)
     biases = reader.flag("add_bias_linear", default=not reader.flag("disable_bias_linear", default=False))
@@ -115,9 +115,6 @@ def from_megatron(given: GivenValues) -> tuple[ModelConfig, ValueReader]:
         next_token_layers=reader.size("mtp_num_layers", "num_mtp_predictor", default=0, least=0),
         sequence=reader.size("seq_length", default=longest, least=0) or None,
     )
-    if not reader.findings and heads % model.query_groups:
-        message = f"{heads} heads are not divisible by `num_query_groups` = {model.query_groups}"
-        reader.report(FindingCode.INVALID_VALUE, message, "num_query_groups", "use a divisor of the heads")
     return model, reader
 
 
@@ -151,14 +148,9 @@ def _latent(reader: ValueReader) -> LatentAttention:
 
 
 def _experts(reader: ValueReader, layers: int, ffn: int) -> Experts:
-    count = reader.experts("num_experts", "num_moe_experts")
-    per_token = reader.experts("moe_router_topk", default=2)
-    if per_token > count:
-        message = f"`moe_router_topk` = {per_token} exceeds the {count} experts"
-        reader.report(FindingCode.INVALID_VALUE, message, "moe_router_topk", "correct one of the two")
     return Experts(
-        count=count,
-        per_token=per_token,
+        count=reader.size("num_experts", "num_moe_experts", most=MOST_EXPERTS),
+        per_token=reader.size("moe_router_topk", default=2, most=MOST_EXPERTS),
         ffn=reader.size("moe_ffn_hidden_size", default=ffn),
         shared_ffn=reader.size("moe_shared_expert_intermediate_size", default=0, least=0),
         shared_gate=reader.flag("moe_shared_expert_gate", default=False),

@@ -16,7 +16,7 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import scalar
-from hpc_launch.job.model import LARGEST_SIZE, MOST_EXPERTS, MOST_LAYERS
+from hpc_launch.job.model import LARGEST_SIZE
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import describe
 from hpc_launch.layouts.parallel_layout import ModelShape
@@ -39,14 +39,6 @@ class ValueReader:
     def __init__(self, given: GivenValues) -> None:
         self.given = given
         self.findings: list[Finding] = []
-
-    def layers(self, *names: str) -> int:
-        """A number of layers."""
-        return self.size(*names, most=MOST_LAYERS)
-
-    def experts(self, *names: str, default: int | None = None) -> int:
-        """A number of experts."""
-        return self.size(*names, default=default, most=MOST_EXPERTS)
 
     def size(self, *names: str, default: int | None = None, least: int = 1, most: int = LARGEST_SIZE) -> int:
         """A size; without a default it must be given."""

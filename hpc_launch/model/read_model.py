@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def model_from_file(path: str, place: Place | None = None) -> Read:
             return None, [Finding(FindingCode.MISSING_KEY, message, Place(file), hint)]
         model, reader = from_megatron(given)
     if not reader.findings:
-        reader.findings += _check(model, document.places[()])
+        reader.findings += _check(model, document.places[()], reader.given.places)
     return (None if reader.findings else model), reader.findings
 
 
@@ -163,20 +164,21 @@ def _with_sizes(base: ModelConfig | None, asked: Model, place: Place | None) -> 
     return ModelConfig(**given), []
 
 
-def _check(model: ModelConfig, place: Place | None) -> list[Finding]:
-    """What is wrong with the sizes together."""
-    problems = []
+def _check(model: ModelConfig, whole: Place | None, places: Mapping[str, Place] = {}) -> list[Finding]:
+    """What is wrong with the sizes together. `places` are those of a file's keys."""
+    findings: list[Finding] = []
+
+    def fault(message: str, hint: str, *keys: str) -> None:
+        place = next((places[key] for key in keys if key in places), whole)
+        findings.append(Finding(FindingCode.INVALID_VALUE, message, place, hint))
+
     if model.heads % model.query_groups:
-        problems.append(
-            (
-                f"{model.heads} heads are not divisible by {model.query_groups} query groups",
-                "use a divisor of the heads",
-            )
-        )
+        message = f"{model.heads} heads are not divisible by {model.query_groups} query groups"
+        fault(message, "use a divisor of the heads", "num_key_value_heads", "num_query_groups")
     if model.experts and model.experts.per_token > model.experts.count:
         message = f"each token is sent to {model.experts.per_token} experts, but there are {model.experts.count}"
-        problems.append((message, "correct one of the two"))
+        fault(message, "correct one of the two", "num_experts_per_tok", "moe_router_topk")
     total = parameters(model).total
     if total > MOST_PARAMETERS:
-        problems.append((f"the model would have {total:.0e} parameters", "correct its sizes"))
-    return [Finding(FindingCode.INVALID_VALUE, message, place, hint) for message, hint in problems]
+        fault(f"the model would have {total:.0e} parameters", "correct its sizes")
+    return findings

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS
 from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, ValueReader
 
 
@@ -86,7 +87,7 @@ def from_transformers(given: GivenValues) -> tuple[ModelConfig, ValueReader]:
     latent = _latent(reader) if known.latent else None
     model = ModelConfig(
         name=str(given.values.get("model_type", "")),
-        layers=reader.layers(*_LAYERS),
+        layers=reader.size(*_LAYERS, most=MOST_LAYERS),
         hidden=hidden,
         ffn=reader.size(*_FFN, default=None if known.gated else 4 * hidden),
         vocab=reader.size("vocab_size"),
@@ -104,9 +105,6 @@ def from_transformers(given: GivenValues) -> tuple[ModelConfig, ValueReader]:
         next_token_layers=reader.size("num_nextn_predict_layers", default=0, least=0),
         sequence=longest or None,
     )
-    if not reader.findings and heads % model.query_groups:
-        message = f"{heads} heads are not divisible by `num_key_value_heads` = {model.query_groups}"
-        reader.report(FindingCode.INVALID_VALUE, message, "num_key_value_heads", "use a divisor of the heads")
     if known.experts and reader.name_of(*_EXPERTS):
         model = replace(model, experts=_experts(reader, known, model))
     return model, reader
@@ -115,9 +113,8 @@ def from_transformers(given: GivenValues) -> tuple[ModelConfig, ValueReader]:
 def _head_dim(reader: ValueReader, known: _Family, hidden: int, heads: int) -> int:
     if not reader.findings and reader.name_of("head_dim") is None and known.head_dim is None and hidden % heads:
         message = f"`{_HIDDEN[0]}` = {hidden} is not divisible by {heads} heads"
-        reader.report(
-            FindingCode.INVALID_VALUE, message, reader.name_of(*_HEADS), "correct the numbers, or add `head_dim`"
-        )
+        hint = "correct the numbers, or add `head_dim`"
+        reader.report(FindingCode.INVALID_VALUE, message, reader.name_of(*_HEADS), hint)
     return reader.size("head_dim", default=known.head_dim or max(hidden // heads, 1))
 
 
@@ -132,18 +129,13 @@ def _latent(reader: ValueReader) -> LatentAttention:
 
 
 def _experts(reader: ValueReader, known: _Family, model: ModelConfig) -> Experts:
-    count = reader.experts(*_EXPERTS)
-    per_token = reader.experts("num_experts_per_tok", default=2)
     width = reader.size("moe_intermediate_size", default=model.ffn)
-    if per_token > count:
-        message = f"`num_experts_per_tok` = {per_token} exceeds the {count} experts"
-        reader.report(FindingCode.INVALID_VALUE, message, "num_experts_per_tok", "correct one of the two")
     shared = reader.size("n_shared_experts", default=0, least=0) * width
     every = reader.size("decoder_sparse_step", default=1)
     excluded = _excluded(reader, model.layers)
     return Experts(
-        count=count,
-        per_token=per_token,
+        count=reader.size(*_EXPERTS, most=MOST_EXPERTS),
+        per_token=reader.size("num_experts_per_tok", default=2, most=MOST_EXPERTS),
         ffn=width,
         shared_ffn=reader.size("shared_expert_intermediate_size", default=shared, least=0),
         shared_gate=known.shared_gate,
