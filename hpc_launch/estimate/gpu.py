@@ -194,15 +194,6 @@ def layer_work(model: ModelConfig) -> LayerWork:
     )
 
 
-def model_flops(model: ModelConfig, sequence: int) -> float:
-    """Operations per token that the training needs, without recomputation: forward and backward, causal attention.
-
-    As PaLM counts them (arXiv 2204.02311, appendix B), but with half of the attention matrix.
-    """
-    work = layer_work(model)
-    return 3 * (model.layers * (work.matrices + work.attention * sequence / 2) + 2.0 * model.hidden * model.vocab)
-
-
 MATRIX_EFFICIENCY = 0.82
 """Part of the peak that large matrix multiplications reach."""
 HALF_WIDTH = 450

@@ -98,14 +98,10 @@ def _attention(model: ModelConfig, setup: TrainingSetup) -> float:
     outputs = 2 if setup.layout.parallel.cp > 1 and setup.framework == "megatron" else 1
     if model.latent is not None:
         return setup.tokens * (element * _latent(model, setup, model.latent, outputs) + sums)
-    keys = model.heads if _repeats_keys(setup) else max(model.query_groups, tp)
+    # torchtitan and Transformers give each head its own copy of keys and values (repeat_kv).
+    keys = max(model.query_groups, tp) if setup.framework == "megatron" else model.heads
     width = model.head_dim * ((1 + outputs) * model.heads + 2 * keys) / tp
     return setup.tokens * (element * width + sums)
-
-
-def _repeats_keys(setup: TrainingSetup) -> bool:
-    """Whether each head gets its own copy of keys and values (torchtitan's and Transformers' repeat_kv)."""
-    return setup.framework != "megatron"
 
 
 def _latent(model: ModelConfig, setup: TrainingSetup, latent: LatentAttention, outputs: int) -> float:

@@ -12,10 +12,10 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.estimate.gpu import BYTES, MEMORY_EFFICIENCY, Gpu, LayerWork, compute_time, layer_work, model_flops
+from hpc_launch.estimate.gpu import BYTES, MEMORY_EFFICIENCY, Gpu, LayerWork, compute_time, layer_work
 from hpc_launch.estimate.model_states import shards_parameters
 from hpc_launch.estimate.training_setup import TrainingSetup, stage_layers
-from hpc_launch.layouts.parallel_layout import GroupKind, GroupShape, spread
+from hpc_launch.layouts.parallel_layout import spread
 from hpc_launch.model.model_config import ModelConfig, parameters
 
 NODE_EFFICIENCY = 0.65
@@ -36,12 +36,12 @@ class Link:
 
     __slots__ = ("bandwidth", "latency", "size")
 
-    def __init__(self, gpu: Gpu, shape: GroupShape, world_size: int) -> None:
-        self.size = shape.size
+    def __init__(self, gpu: Gpu, size: int, stride: int, world_size: int) -> None:
+        self.size = size
         self.bandwidth = gpu.node_bandwidth * NODE_EFFICIENCY
         self.latency = NODE_LATENCY
-        if shape.size > 1:
-            found = spread(shape.size, shape.stride, world_size, gpu.per_node)
+        if size > 1:
+            found = spread(size, stride, world_size, gpu.per_node)
             if found.nodes > 1:
                 # A ring enters and leaves each node once; its GPUs there share their adapters.
                 share = NETWORK_EFFICIENCY / (found.nodes / 2) ** CONGESTION
@@ -93,17 +93,11 @@ class StepTime(Struct, frozen=True, kw_only=True):
     pipeline: float
     data: float
     optimizer: float
-    flops: float
-    """Operations of the whole step over all GPUs that the training needs, without recomputation."""
 
     @property
     def total(self) -> float:
         """Seconds."""
         return math.fsum(getattr(self, name) for name in _PARTS)
-
-    def utilization(self, gpu: Gpu, world_size: int) -> float:
-        """Model FLOPS utilization: the needed operations relative to the peak."""
-        return self.flops / (self.total * gpu.flops * world_size)
 
 
 def step_time(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> StepTime:
@@ -136,7 +130,6 @@ class _Step:
         self.rounds = max(1, layout.microbatches)
         self.tokens = parallel.micro_batch * setup.sequence / parallel.cp
         self.replicas = setup.data_parallel
-        self.samples = layout.global_batch
 
     def result(self) -> StepTime:
         layer, attention, head = self.compute
@@ -157,7 +150,6 @@ class _Step:
             pipeline=self.rounds * pipeline,
             data=self.data(self.rounds * each, each),
             optimizer=self.optimizer() + STEP_OVERHEAD,
-            flops=model_flops(self.model, self.setup.sequence) * self.setup.sequence * self.samples,
         )
 
     def _slowest_stage(self) -> tuple[int, bool]:
@@ -171,7 +163,7 @@ class _Step:
         parallel = self.parallel
         if parallel.tp == 1:
             return 0.0
-        link = self.link("tp", parallel.tp, 1)
+        link = self.link(parallel.tp, 1)
         passes = 3 if self.setup.recompute == "full" else 2
         return passes * 2 * link.reduce(self.tokens * self.model.hidden * BYTES)
 
@@ -180,7 +172,7 @@ class _Step:
         parallel = self.parallel
         if parallel.cp == 1:
             return 0.0
-        link = self.link("cp", parallel.cp, parallel.tp)
+        link = self.link(parallel.cp, parallel.tp)
         size = self.tokens * parallel.cp * self.work.key_value_width / parallel.tp * BYTES
         passes = 4 if self.setup.recompute == "full" else 3
         return max(0.0, passes * link.gather(size) - attention)
@@ -190,7 +182,7 @@ class _Step:
         parallel = self.parallel
         if parallel.ep == 1 or not self.work.routed:
             return 0.0
-        link = self.link("ep", parallel.ep, parallel.etp or parallel.tp)
+        link = self.link(parallel.ep, parallel.etp or parallel.tp)
         size = self.tokens / parallel.tp * self.work.routed * self.model.hidden * BYTES
         passes = 3 if self.setup.recompute == "full" else 2
         return passes * 2 * link.gather(size)
@@ -200,7 +192,7 @@ class _Step:
         parallel = self.parallel
         if parallel.pp == 1:
             return 0.0
-        link = self.link("pp", parallel.pp, self.world // parallel.pp)
+        link = self.link(parallel.pp, self.world // parallel.pp)
         split = parallel.tp if parallel.sequence_parallel else 1
         seconds = 2 * (parallel.vpp or 1) * link.send(self.tokens * self.model.hidden * BYTES / split)
         # Megatron overlaps these messages in the interleaved schedule only (overlap_p2p_comm).
@@ -228,7 +220,7 @@ class _Step:
     def exchange(self, ranks: int, stride: int, weights: float) -> float:
         """Gradients, and weights where the replicas share these, of ranks that hold the same part of the model."""
         size = weights * BYTES
-        link = self.link("dp", ranks, stride)
+        link = self.link(ranks, stride)
         if self.setup.sharding == "none":
             return link.reduce(2 * size)
         if not shards_parameters(self.setup):
@@ -236,12 +228,12 @@ class _Step:
         # With a pipeline, weights stay gathered for the whole step; otherwise each micro batch gathers them twice.
         times = 1 if self.parallel.pp > 1 else self.rounds
         group = min(self.setup.shard_group or ranks, ranks)
-        inner = self.link("dp", group, stride)
-        between = self.link("dp", ranks // group, stride * group).reduce(2 * size / group)
+        inner = self.link(group, stride)
+        between = self.link(ranks // group, stride * group).reduce(2 * size / group)
         return times * (2 * inner.gather(size) + inner.gather(2 * size)) + between
 
-    def link(self, kind: GroupKind, size: int, stride: int) -> Link:
-        return Link(self.gpu, GroupShape(kind, size, stride), self.world)
+    def link(self, size: int, stride: int) -> Link:
+        return Link(self.gpu, size, stride, self.world)
 
     def optimizer(self) -> float:
         shared = 1 if self.setup.sharding == "none" else self.replicas
@@ -267,11 +259,6 @@ class Walltime(Struct, frozen=True, kw_only=True):
     gpus: int = 0
 
     @property
-    def training_s(self) -> float:
-        """Time of the steps alone."""
-        return self.steps * self.step_s
-
-    @property
     def jobs(self) -> int | None:
         """Jobs that follow each other; None if a job has no time for a single step."""
         if self.limit_s is None:
@@ -284,7 +271,7 @@ class Walltime(Struct, frozen=True, kw_only=True):
     @property
     def wall_s(self) -> float | None:
         """Time of all jobs together."""
-        return None if self.jobs is None else self.training_s + self.jobs * self.start_s
+        return None if self.jobs is None else self.steps * self.step_s + self.jobs * self.start_s
 
     @property
     def gpu_hours(self) -> float | None:

@@ -70,15 +70,11 @@ def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Bat
     if train % known:
         factors = [f"micro batch {micro}" if micro else "", f"accumulation {steps}" if steps and steps > 1 else ""]
         factors.append(f"{replicas} replicas" if replicas is not None else "")
-        return _uneven(train, f"{' × '.join(filter(None, factors))} = {known}", known, places)
+        near = [str(number) for number in (train // known * known, train // known * known + known) if number > 0]
+        message = f"the global batch {train} is not divisible by {' × '.join(filter(None, factors))} = {known}"
+        return _refused(message, places.train, f"use {' or '.join(near)}")
     rest = train // known
     return Batch(train, micro, steps) if replicas is None else Batch(train, micro or rest, steps or rest), []
-
-
-def _uneven(train: int, by: str, known: int, places: BatchPlaces) -> tuple[None, list[Finding]]:
-    below = train // known * known
-    near = [str(number) for number in (below, below + known) if number > 0]
-    return _refused(f"the global batch {train} is not divisible by {by}", places.train, f"use {' or '.join(near)}")
 
 
 def _refused(message: str, place: Place, hint: str) -> tuple[None, list[Finding]]:

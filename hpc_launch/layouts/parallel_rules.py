@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, ModelShape, ParallelLayout, split_for, stage_units
@@ -24,11 +24,8 @@ class _Rules:
         self.place = place
         self.findings: list[Finding] = []
 
-    def fault(self, code: FindingCode, message: str, field: str, hint: str) -> None:
-        self.findings.append(Finding(code, message, self.place(field), hint))
-
-    def warn(self, code: FindingCode, message: str, field: str, hint: str) -> None:
-        self.findings.append(Finding(code, message, self.place(field), hint, "warning"))
+    def fault(self, code: FindingCode, message: str, field: str, hint: str, severity: Severity = "error") -> None:
+        self.findings.append(Finding(code, message, self.place(field), hint, severity))
 
 
 def check(
@@ -60,7 +57,9 @@ def _world(rules: _Rules, layout: ParallelLayout) -> None:
     elif layout.dp * layout.parallel.cp == 1 and layout.parallel.distributed_optimizer:
         # Megatron-LM shares the states over the context-parallel ranks, too (core/parallel_state.py, dp_cp).
         message = "the distributed optimizer has no effect with a single replica"
-        rules.warn(FindingCode.SINGLE_REPLICA, message, "distributed_optimizer", "remove it, or use more processes")
+        rules.fault(
+            FindingCode.SINGLE_REPLICA, message, "distributed_optimizer", "remove it, or use more processes", "warning"
+        )
 
 
 def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
@@ -81,7 +80,9 @@ def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
         rules.fault(FindingCode.EXPERT_PROCESSES_NOT_DIVISIBLE, message, "ep", hint)
     if parallel.ep > 1 and parallel.tp > 1 and not parallel.sequence_parallel:
         message = "experts with tensor parallelism need sequence parallelism"
-        rules.warn(FindingCode.EXPERTS_NEED_SEQUENCE_PARALLEL, message, "sequence_parallel", "set sequence_parallel")
+        rules.fault(
+            FindingCode.EXPERTS_NEED_SEQUENCE_PARALLEL, message, "sequence_parallel", "set sequence_parallel", "warning"
+        )
 
 
 def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_node: int | None) -> None:
@@ -99,24 +100,20 @@ def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_n
             rules.fault(FindingCode.QUERY_GROUPS_NOT_DIVISIBLE, message, "tp", "use a TP that divides the groups")
         else:
             message = f"TP = {tp} exceeds the {groups} query groups, which only newer Megatron releases support"
-            rules.warn(
-                FindingCode.QUERY_GROUPS_NOT_DIVISIBLE, message, "tp", f"use TP of at most {groups} with older releases"
-            )
+            hint = f"use TP of at most {groups} with older releases"
+            rules.fault(FindingCode.QUERY_GROUPS_NOT_DIVISIBLE, message, "tp", hint, "warning")
     if model.hidden_size is not None:
         for count, what, field in ((model.heads, f"{model.heads} heads", "heads"), (tp, f"TP = {tp}", "tp")):
             if count is not None and model.hidden_size % count:
                 message = f"hidden size {model.hidden_size} is not divisible by {what}"
                 rules.fault(FindingCode.HIDDEN_SIZE_NOT_DIVISIBLE, message, field, "use a divisor of the hidden size")
     if layout.parallel.sequence_parallel and tp == 1:
-        message = "sequence parallelism has no effect without tensor parallelism"
-        rules.fault(
-            FindingCode.SEQUENCE_PARALLEL_WITHOUT_TP, message, "sequence_parallel", "remove it, or use TP above 1"
-        )
+        message, hint = "sequence parallelism has no effect without tensor parallelism", "remove it, or use TP above 1"
+        rules.fault(FindingCode.SEQUENCE_PARALLEL_WITHOUT_TP, message, "sequence_parallel", hint)
     if gpus_per_node and tp > gpus_per_node:
         message = f"TP = {tp} exceeds the {gpus_per_node} GPUs of a node, so each layer waits for the network"
-        rules.warn(
-            FindingCode.TP_OVER_NODES, message, "tp", f"use TP of at most {gpus_per_node}, and more pipeline stages"
-        )
+        hint = f"use TP of at most {gpus_per_node}, and more pipeline stages"
+        rules.fault(FindingCode.TP_OVER_NODES, message, "tp", hint, "warning")
 
 
 def _division(rules: _Rules, parallel: Parallel, layers: int) -> None:
@@ -164,9 +161,8 @@ def _pipeline(rules: _Rules, layout: ParallelLayout, model: ModelShape, *, even:
         return
     if parallel.pp == 1 or (parallel.pp == 2 and not parallel.overlap):
         needed = "more than one pipeline stage" if parallel.pp == 1 else "more than two pipeline stages, or overlap"
-        rules.fault(
-            FindingCode.TOO_FEW_STAGES, f"virtual stages need {needed}", "vpp", "remove vpp, or add what it needs"
-        )
+        message, hint = f"virtual stages need {needed}", "remove vpp, or add what it needs"
+        rules.fault(FindingCode.TOO_FEW_STAGES, message, "vpp", hint)
     rest = layout.microbatches % parallel.pp
     if rest:
         # A group has PP micro batches by default (microbatch_group_size_per_vp_stage); Megatron refuses a smaller
@@ -204,7 +200,7 @@ def _batch(rules: _Rules, layout: ParallelLayout) -> None:
     elif layout.microbatches < parallel.pp:
         message = f"{layout.microbatches} micro batches keep some of {parallel.pp} pipeline stages idle at all times"
         hint = f"use a global batch of at least {unit * parallel.pp}: the idle share is (PP - 1) / micro batches"
-        rules.warn(FindingCode.IDLE_STAGES, message, "global_batch", hint)
+        rules.fault(FindingCode.IDLE_STAGES, message, "global_batch", hint, "warning")
 
 
 def check_connections(

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.estimate.gpu import Gpu, find_gpu
+from hpc_launch.estimate.gpu import Gpu, find_gpu, layer_work
 from hpc_launch.estimate.step_time import StepTime, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.launcher import Parallel
@@ -32,9 +32,16 @@ class MeasuredStep(Struct, frozen=True, kw_only=True):
     def estimate(self) -> StepTime:
         return step_time(self.model, self.setup, self.gpu)
 
-    @property
-    def utilization(self) -> float:
-        return self.estimate().flops / (self.step_s * self.gpu.flops * self.setup.layout.world_size)
+    def utilization(self, step_s: float) -> float:
+        return model_flops(self.model, self.setup) / (step_s * self.gpu.flops * self.setup.layout.world_size)
+
+
+def model_flops(model: ModelConfig, setup: TrainingSetup) -> float:
+    """Operations of a step without recomputation, as PaLM counts them (arXiv 2204.02311, appendix B), but with half of
+    the attention matrix."""
+    work, tokens = layer_work(model), setup.sequence * setup.layout.global_batch
+    layers = model.layers * (work.matrices + work.attention * setup.sequence / 2)
+    return 3 * tokens * (layers + 2.0 * model.hidden * model.vocab)
 
 
 def _llama(  # noqa: PLR0917 - a table follows
@@ -123,7 +130,7 @@ def nanotron() -> Iterator[MeasuredStep]:
             framework="megatron",
         )
         model = NANOTRON[row["model"]]
-        work = step_time(model, setup, card).flops
+        work = model_flops(model, setup)
         # nanotron counts the whole attention matrix (get_flops of its models), not the half below the diagonal.
         work += 3 * model.layers * 2 * model.hidden * 4096 * 4096 * batch
         seconds = work / (float(row["mfu"]) / 100 * card.flops * world)

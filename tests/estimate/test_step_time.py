@@ -14,7 +14,16 @@ from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.prepare.job_plan import MORE_REPLICAS, OTHER_LAYOUT
-from tests.estimate.measured_steps import TORCHTITAN, MeasuredStep, aleph_alpha, gpu, nanotron, spearman, torchtitan
+from tests.estimate.measured_steps import (
+    TORCHTITAN,
+    MeasuredStep,
+    aleph_alpha,
+    gpu,
+    model_flops,
+    nanotron,
+    spearman,
+    torchtitan,
+)
 
 _LEAST_RUNS = 10
 """A rank correlation of fewer runs says little."""
@@ -23,8 +32,8 @@ MODEL = TORCHTITAN["70"]
 
 def _correlation(runs: list[MeasuredStep]) -> float:
     """Of utilization, not of seconds: these would correlate because models and numbers of GPUs differ."""
-    estimated = [run.estimate().utilization(run.gpu, run.setup.layout.world_size) for run in runs]
-    return spearman(estimated, [run.utilization for run in runs])
+    estimated = [run.utilization(run.estimate().total) for run in runs]
+    return spearman(estimated, [run.utilization(run.step_s) for run in runs])
 
 
 @pytest.mark.parametrize("source", [torchtitan, nanotron])
@@ -94,7 +103,7 @@ def test_faster_hardware_is_never_slower(tp: int, pp: int, cp: int, sharding: st
     setup = _setup(Parallel(tp=tp, pp=pp, cp=cp, global_batch=64), sharding=sharding)
     slow, fast = (step_time(MODEL, setup, replace(card, **{figure: getattr(card, figure) * n})) for n in (1, 2))
     assert 0 < fast.total <= slow.total
-    assert slow.utilization(card, 64) < 1
+    assert model_flops(MODEL, setup) / (slow.total * card.flops * 64) < 1
     recomputing = step_time(MODEL, replace(setup, recompute="full"), card)
     assert recomputing.total > slow.total
 
