@@ -19,7 +19,7 @@ from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan, Program, StrategyPlan, StrategyResult, Variable
 from hpc_launch.plan.launch_step import code, master, program, spares, step
 from hpc_launch.plan.launchers.descriptor import launcher
-from hpc_launch.plan.node_check_plan import checks_nodes, node_check
+from hpc_launch.plan.node_check_plan import node_check
 from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
 from hpc_launch.plan.plan_rules import check
 from hpc_launch.plan.sbatch_options import check_srun, directives, missing_variables
@@ -100,18 +100,14 @@ def build(
         code=code(filler),
         watch=watch(job),
         stage=stage(filler, launch_step, container_plan),
-        node_check=(
-            node_check(
-                filler,
-                size,
-                python,
-                job_program,
-                settings,
-                saved=continuation_plan.checkpoint,
-                container=container_plan,
-            )
-            if checks_nodes(filler)
-            else None
+        node_check=node_check(
+            filler,
+            size,
+            python,
+            job_program,
+            settings,
+            saved=continuation_plan.checkpoint,
+            container=container_plan,
         ),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=_without_unused_file(filler, strategy.plan, job_program, settings),

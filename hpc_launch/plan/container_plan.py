@@ -204,7 +204,8 @@ def stage(filler: ValueFiller, step: StepPlan, container: ContainerPlan | None) 
     job, resolved = filler.resolved.job, filler.resolved
     image = job.container is not None
     how = job.container.stage if job.container is not None else job.environment.stage
-    if how == "off" or (not image and not _has_environment(filler)):
+    own = job.environment
+    if how == "off" or not (image or own.venv or own.conda or "/" in (own.python or "")):
         return None
     folders = tuple(_node_folders(filler))
     if how == "auto" and (image or not folders or job.max_nodes < FEWEST_NODES):
@@ -230,11 +231,6 @@ def _not_a_file(container: ContainerPlan) -> str:
     return "each node downloads the image" if "://" in container.image else ""
 
 
-def _has_environment(filler: ValueFiller) -> bool:
-    environment = filler.resolved.job.environment
-    return bool(environment.venv or environment.conda or "/" in (environment.python or ""))
-
-
 def _node_folders(filler: ValueFiller) -> Iterator[Text]:
     """Node-local folders of the site that this job has."""
     options = selected_options(filler)
@@ -250,7 +246,10 @@ def copies(filler: ValueFiller, runs_folder: str, workdir: str, checkpoint: Chec
     if site.scheduler.type != "ssh" or shared is True or job.held_nodes == 1:
         return None
     folders = [filler.absolute(folder) for folder in shared] if isinstance(shared, list) else []
-    place = _place(checkpoint.folder, runs_folder) if checkpoint is not None else None
+    place = None  # of the checkpoints, as far as it is known now
+    if checkpoint is not None:
+        in_run = checkpoint.folder[:1] == (Var("HPC_LAUNCH_RUN_DIR"),)
+        place = runs_folder if in_run else plain(checkpoint.folder)
     own = checkpoint is not None and (place is None or not _is_below(place, folders))
     if own:
         message = f"each host has a folder {place or 'of checkpoints'} of its own"
@@ -260,11 +259,6 @@ def copies(filler: ValueFiller, runs_folder: str, workdir: str, checkpoint: Chec
         return None
     send = code.copy_workdir and not _is_below(workdir, folders)
     return CopyPlan(send, tuple(code.exclude), code.limit, own)
-
-
-def _place(folder: Text, runs_folder: str) -> str | None:
-    """Where checkpoints are, as far as that is known now."""
-    return runs_folder if folder[:1] == (Var("HPC_LAUNCH_RUN_DIR"),) else plain(folder)
 
 
 def _is_below(path: str, folders: list[str]) -> bool:

@@ -174,10 +174,8 @@ def _check_steps(draft: PlanDraft) -> None:
         for at, step in enumerate(reaction.steps):
             path, site = ("retry", "on", name, "steps", at), draft.resolved.site
             if step.queue is not None and step.queue not in site.queues:
-                hint = f"use one of: {', '.join(site.queues)}"
-                draft.fault(
-                    FindingCode.RETRY_STEP_IMPOSSIBLE, f"site {site.name} has no queue `{step.queue}`", path, hint
-                )
+                message, hint = f"site {site.name} has no queue `{step.queue}`", f"use one of: {', '.join(site.queues)}"
+                draft.fault(FindingCode.RETRY_STEP_IMPOSSIBLE, message, path, hint)
             if step.change == "half_batch" and _batch(draft) is None:
                 hint = "name the arguments that set it: `retry.batch: {micro: args.NAME, accumulation: args.NAME}`"
                 message = "`half_batch` needs the batch size of the job, which is unknown"

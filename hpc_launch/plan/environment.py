@@ -175,14 +175,14 @@ def variables(
     if job.container is not None:
         leak = rule("packages in the home are not the image's")
         result.append(Variable("PYTHONNOUSERSITE", ("1",), leak))
-    threads = _threads(size)
-    if threads is not None:
+    if size.cpus_per_node is not None:
+        threads = max(size.cpus_per_node // size.node_class.threads_per_core // size.processes_per_node, 1)
         result.append(Variable("OMP_NUM_THREADS", (str(threads),), rule("cores of a node / processes on it")))
     if descriptor(job.launcher.name).prefixes_ranks:
         # In all releases since 2.0 (torch/distributed/elastic/multiprocessing/api.py).
         prefix = ("[rank${rank}]: ",)
         result.append(Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", prefix, rule("names the rank of each line")))
-    result = _latest([*result, *strategy, *tracker_variables(filler), *of_site])
+    result = latest([*result, *strategy, *tracker_variables(filler), *of_site])
     result.extend(interface_variables(filler))
     for name, value in job.env.items():
         path: KeyPath = ("env", name)
@@ -190,16 +190,15 @@ def variables(
             continue
         if SECRET_NAME.search(name) and isinstance(value, str) and value:
             message = f"`{name}` looks like a secret and would stand in the script"
-            filler.fault(
-                FindingCode.SECRET_IN_ENV, message, path, f"list it: `secrets: [{name}]`, and set it in your shell"
-            )
+            hint = f"list it: `secrets: [{name}]`, and set it in your shell"
+            filler.fault(FindingCode.SECRET_IN_ENV, message, path, hint)
             continue
         text = None if value is None else filler.text(value, path)
         result.append(Variable(name, text, resolved.origin(*path)))
-    return tuple(_latest(result))
+    return tuple(latest(result))
 
 
-def _latest(variables: Sequence[Variable]) -> list[Variable]:
+def latest(variables: Sequence[Variable]) -> list[Variable]:
     """Those that no later one replaces."""
     replaced: set[str] = set()
     kept: list[Variable] = []
@@ -214,14 +213,7 @@ def _latest(variables: Sequence[Variable]) -> list[Variable]:
 def check_variable_name(filler: ValueFiller, name: str, path: KeyPath) -> bool:
     """Whether a job may set the variable `name`; a finding where it may not."""
     if name in _SET_BY_LAUNCHERS or name.startswith(("SLURM_", "SBATCH_", "HPC_LAUNCH_")):
-        filler.fault(
-            FindingCode.RESERVED_VARIABLE, f"`{name}` is set by the launcher or the scheduler", path, "leave it out"
-        )
+        message, hint = f"`{name}` is set by the launcher or the scheduler", "leave it out"
+        filler.fault(FindingCode.RESERVED_VARIABLE, message, path, hint)
         return False
     return True
-
-
-def _threads(size: JobSize) -> int | None:
-    if size.cpus_per_node is None:
-        return None
-    return max(size.cpus_per_node // size.node_class.threads_per_core // size.processes_per_node, 1)

@@ -99,6 +99,7 @@ def job_training(
         assumed.append("a micro batch of 1: set `micro_batch` in `strategy:`")
     sharding, shard_group = _sharding(job, size)
     offload = _offload(strategy, user_config)
+    optimizer = str(given.get("optim", given.get("optimizer", ""))).lower()
     setup = TrainingSetup(
         layout=layout,
         sequence=sequence,
@@ -106,7 +107,7 @@ def job_training(
         shard_group=shard_group,
         framework=_framework(strategy),
         precision=_precision(job, given),
-        optimizer=_optimizer(given),
+        optimizer=next((kind for part, kind in _OPTIMIZERS if part in optimizer), "adam"),
         recompute=_recompute(strategy, given),
         offload_optimizer=offload[0],
         offload_parameters=offload[1],
@@ -185,11 +186,6 @@ def _precision(job: JobSpec, given: Mapping[str, Any]) -> Any:
     if job.precision is not None:
         return "fp32" if job.precision == "tf32" else job.precision
     return next((word for word in ("bf16", "fp16") if str(given.get(word, "")).lower() in {"true", "1"}), "fp32")
-
-
-def _optimizer(given: Mapping[str, Any]) -> Optimizer:
-    name = str(given.get("optim", given.get("optimizer", ""))).lower()
-    return next((kind for part, kind in _OPTIMIZERS if part in name), "adam")
 
 
 def _recompute(strategy: Strategy, given: Mapping[str, Any]) -> Recompute:

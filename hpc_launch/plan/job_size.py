@@ -96,9 +96,8 @@ def _gpus(draft: PlanDraft, node: NodeClass, queue: Queue) -> tuple[int, Origin]
     resolved, job = draft.resolved, draft.resolved.job
     if job.gpus is not None:
         if job.gpus_per_node is not None:
-            draft.fault(
-                FindingCode.UNEVEN_GPUS, "`gpus` and `gpus_per_node` are both set", ("gpus",), "keep one of them"
-            )
+            message, hint = "`gpus` and `gpus_per_node` are both set", "keep one of them"
+            draft.fault(FindingCode.UNEVEN_GPUS, message, ("gpus",), hint)
         if job.gpus % job.max_nodes:
             message = f"{job.gpus} GPUs cannot be divided evenly over {job.max_nodes} nodes"
             draft.fault(FindingCode.UNEVEN_GPUS, message, ("gpus",), "set `gpus_per_node` instead")
@@ -207,15 +206,13 @@ def check_names(draft: PlanDraft) -> None:
     for at, name in enumerate(job.options):
         if name not in site.options:
             hint = f"use one of: {', '.join(site.options) or 'none defined'}"
-            draft.fault(
-                FindingCode.UNKNOWN_SITE_OPTION, f"site {site.name} has no option `{name}`", ("options", at), hint
-            )
+            message = f"site {site.name} has no option `{name}`"
+            draft.fault(FindingCode.UNKNOWN_SITE_OPTION, message, ("options", at), hint)
     stack = job.environment.stack
     if stack is not None and stack not in site.stacks:
         hint = f"use one of: {', '.join(site.stacks) or 'none defined'}"
-        draft.fault(
-            FindingCode.UNKNOWN_SITE_OPTION, f"site {site.name} has no stack `{stack}`", ("environment", "stack"), hint
-        )
+        message = f"site {site.name} has no stack `{stack}`"
+        draft.fault(FindingCode.UNKNOWN_SITE_OPTION, message, ("environment", "stack"), hint)
 
 
 def srun_options(draft: PlanDraft, size: JobSize) -> tuple[str, ...]:

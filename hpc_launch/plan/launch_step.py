@@ -38,12 +38,6 @@ def code(filler: ValueFiller) -> CodePlan | None:
     return CodePlan(root, tuple(job.code.exclude), job.code.limit)
 
 
-def script_word(filler: ValueFiller, plan: CodePlan | None) -> Text:
-    """The path of `script:` inside the job."""
-    path = filler.file(filler.resolved.job.script or "", ("script",))
-    return (path,) if plan is None else (CODE, path.removeprefix(plan.root))
-
-
 def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:
     """The program, or None with a finding where the job names none or several. `flags` go before its arguments."""
     job = filler.resolved.job
@@ -61,7 +55,8 @@ def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:
     lines = (*before, *argument_lines(filler, job.args, ("args",)))
     first: tuple[Text, ...]
     if job.script is not None:
-        first = (script_word(filler, code(filler)),)
+        path, copied = filler.file(job.script, ("script",)), code(filler)
+        first = ((path,) if copied is None else (CODE, path.removeprefix(copied.root)),)
     elif job.module is not None:
         first = (filler.text(job.module, ("module",)),)
     else:

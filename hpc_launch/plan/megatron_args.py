@@ -187,10 +187,8 @@ def megatron_flags(filler: ValueFiller, layout: ParallelLayout) -> tuple[Entry, 
         path: KeyPath = ("parallel", _KEYS[name]) if name in _KEYS else ("precision",)
         if name in given:
             written = ".".join(map(str, path))
-            message = f"`{name}` is already set by `{written}`"
-            filler.fault(
-                FindingCode.DUPLICATE_MEGATRON_FLAG, message, given[name], f"remove it here and set `{written}`"
-            )
+            message, hint = f"`{name}` is already set by `{written}`", f"remove it here and set `{written}`"
+            filler.fault(FindingCode.DUPLICATE_MEGATRON_FLAG, message, given[name], hint)
         origin = filler.resolved.origin(*path) if path in filler.resolved.merged.origins else EXPLICIT
         result.append(Entry(name, value[0] if value else None, origin))
     for name in (flag for flag in _STAGE_FLAGS if flag in given and flag not in {entry.key for entry in result}):

@@ -15,11 +15,6 @@ _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE"
 """Networks that NCCL uses by its own code or by a plugin. It falls back to sockets without an error."""
 
 
-def checks_nodes(filler: ValueFiller) -> bool:
-    """Whether the nodes are checked: the job may turn it off."""
-    return filler.resolved.job.preflight != "off" and filler.resolved.site.scheduler.type != "local"
-
-
 def node_check(
     filler: ValueFiller,
     size: JobSize,
@@ -29,13 +24,16 @@ def node_check(
     *,
     saved: CheckpointPlan | None,
     container: ContainerPlan | None,
-) -> NodeCheckPlan:
-    """The check's expectations."""
+) -> NodeCheckPlan | None:
+    """The check's expectations; None if the nodes are not checked: the job may turn it off."""
+    if filler.resolved.job.preflight == "off" or filler.resolved.site.scheduler.type == "local":
+        return None
     only = filler.resolved.job.preflight == "only"
     inside = container is not None and _starts_at_once(container)
     expects = [*_expects(filler, size, program, variables, saved=saved)]
     if container is None or inside:
-        expects += _expected_software(python, program)
+        expects.append(f"--python={_unexpanded(python)}")
+        expects += [f"--script={_unexpanded(program.words[0])}"] if program.kind == "script" else []
     per_task = size.gpus_per_node if size.node_class.gpu_request == "gpus-per-task" else 0
     return NodeCheckPlan((*expects, *(["--image"] if inside else [])), only, inside, per_task)
 
@@ -77,12 +75,6 @@ def _expects(
         yield f"--tasks={size.processes_per_node}"
         if fabric := _fabric(filler, size, variables):
             yield f"--fabric={fabric}"
-
-
-def _expected_software(python: Text, program: Program) -> Iterator[str]:
-    yield f"--python={_unexpanded(python)}"
-    if program.kind == "script":
-        yield f"--script={_unexpanded(program.words[0])}"
 
 
 def _fabric(filler: ValueFiller, size: JobSize, variables: Sequence[Variable]) -> str:

@@ -61,7 +61,8 @@ class ValueFiller(PlanDraft, frozen=True):
             self.fault(FindingCode.VALUE_TOO_LONG, message, path, "write it to a file and pass the name of the file")
             return ("",)
         try:
-            text = interpolate(written, self.resolved.names, _runtime(path), self.resolved.late)
+            known = {**RUNTIME, **CHECKPOINT} if path[:2] == ("checkpoint", "resume") else RUNTIME
+            text = interpolate(written, self.resolved.names, known, self.resolved.late)
         except UnknownName as unknown:
             hint = _known_names(unknown.name, self.resolved)
             self.fault(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", path, hint)
@@ -114,11 +115,6 @@ class ValueFiller(PlanDraft, frozen=True):
         if path == "~" or path.startswith("~/"):
             path = home + path[1:]
         return os.path.normpath(os.path.join(self.resolved.job_folder, path))
-
-
-def _runtime(path: KeyPath) -> dict[str, Var]:
-    """Variables known only inside the job; for `checkpoint.resume`, also those of the checkpoint."""
-    return {**RUNTIME, **CHECKPOINT} if path[:2] == ("checkpoint", "resume") else RUNTIME
 
 
 def _spell(value: Any) -> str:

@@ -20,13 +20,6 @@ from hpc_launch.sites.job_settings import count_holds
 from hpc_launch.sites.queues import LimitRow
 
 
-def check_limits(draft: PlanDraft, size: JobSize) -> None:
-    """Add a finding for each limit that the job exceeds."""
-    _check_hardware(draft, size)
-    _check_time(draft, size)
-    _check_limits_known(draft, size)
-
-
 def limit_row(size: JobSize, nodes: int) -> LimitRow | None:
     """The row of the queue's limits for a job with so many nodes."""
     gpus = size.gpus_per_node * nodes
@@ -49,10 +42,8 @@ def _check_hardware(draft: PlanDraft, size: JobSize) -> None:
         message = f"{size.memory} MiB {a_node} {node.memory}"
         draft.fault(FindingCode.TOO_MUCH_MEMORY, message, ("memory",), "request less, or all of it with `memory: 0`")
     if gpus and processes % gpus and gpus % processes:
-        message = f"{processes} processes cannot share {gpus} GPUs evenly"
-        draft.fault(
-            FindingCode.UNEVEN_PROCESSES, message, ("processes_per_node",), "use one process per GPU", "warning"
-        )
+        message, hint = f"{processes} processes cannot share {gpus} GPUs evenly", "use one process per GPU"
+        draft.fault(FindingCode.UNEVEN_PROCESSES, message, ("processes_per_node",), hint, "warning")
 
 
 def _check_time(draft: PlanDraft, size: JobSize) -> None:
@@ -63,10 +54,8 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
         draft.fault(FindingCode.WARNING_TOO_EARLY, "the time limit is 0", ("time",), "set the time that the job needs")
     lead = job.checkpoint.signal_before
     if lead is not None and lead >= time_s > 0:
-        message = "the warning would be sent before the job starts"
-        draft.fault(
-            FindingCode.WARNING_TOO_EARLY, message, ("checkpoint", "signal_before"), "set it shorter than `time`"
-        )
+        message, hint = "the warning would be sent before the job starts", "set it shorter than `time`"
+        draft.fault(FindingCode.WARNING_TOO_EARLY, message, ("checkpoint", "signal_before"), hint)
     rows, queue = size.queue.limits, f"queue `{size.queue_name}`"
     if not rows:
         return
@@ -108,17 +97,6 @@ def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
         draft.fault(FindingCode.LIMIT_UNKNOWN, message, ("nodes",), hint, "warning")
 
 
-def check_site(draft: PlanDraft, size: JobSize) -> None:
-    """Add a finding for each rule of the site that the job breaks."""
-    check_names(draft)
-    _check_lifecycle(draft)
-    _check_budget(draft, size)
-    _check_counts(draft, size)
-    _check_requests(draft, size)
-    _check_launcher(draft)
-    _check_submitter(draft)
-
-
 def _check_lifecycle(draft: PlanDraft) -> None:
     site = draft.resolved.site
     state, after = site.lifecycle.state, site.lifecycle.successor
@@ -152,9 +130,8 @@ def _check_counts(draft: PlanDraft, size: JobSize) -> None:
     total = size.gpus_per_node * job.held_nodes
     if queue.gpus is not None and not count_holds(queue.gpus, total):
         message = f"{total} GPUs in total requested; queue `{size.queue_name}` accepts {queue.gpus}"
-        draft.fault(
-            FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), "request another number, or choose another queue"
-        )
+        hint = "request another number, or choose another queue"
+        draft.fault(FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), hint)
     most = queue.gpus_per_user
     if most is not None and total > most:
         message = f"{total} GPUs in total requested; queue `{size.queue_name}` allows {most} per user"
@@ -165,14 +142,12 @@ def _check_requests(draft: PlanDraft, size: JobSize) -> None:
     job, site, queue = draft.resolved.job, draft.resolved.site, size.queue
     if queue.memory == "forbidden" and job.memory is not None:
         message = f"queue `{size.queue_name}` of site {site.name} does not accept memory requests"
-        draft.fault(
-            FindingCode.MEMORY_NOT_ACCEPTED, message, ("memory",), "remove `memory`: it follows from the other requests"
-        )
+        hint = "remove `memory`: it follows from the other requests"
+        draft.fault(FindingCode.MEMORY_NOT_ACCEPTED, message, ("memory",), hint)
     if queue.exclusive == "forbidden" and job.sbatch.get("exclusive") not in (None, False):
         message = f"queue `{size.queue_name}` of site {site.name} does not accept `--exclusive`"
-        draft.fault(
-            FindingCode.EXCLUSIVE_NOT_ACCEPTED, message, ("sbatch", "exclusive"), "remove it, or choose another queue"
-        )
+        hint = "remove it, or choose another queue"
+        draft.fault(FindingCode.EXCLUSIVE_NOT_ACCEPTED, message, ("sbatch", "exclusive"), hint)
 
 
 def _check_launcher(draft: PlanDraft) -> None:
@@ -218,10 +193,19 @@ MOST_LOCAL_PROCESSES = 256
 
 def check(draft: PlanDraft, size: JobSize) -> None:
     """Add a finding for each rule that the job breaks."""
-    check_limits(draft, size)
+    _check_hardware(draft, size)
+    _check_time(draft, size)
+    _check_limits_known(draft, size)
     _check_account(draft, size)
-    _check_site(draft, size)
-    check_site(draft, size)
+    _check_this_machine(draft, size)
+    _check_ports(draft)
+    check_names(draft)
+    _check_lifecycle(draft)
+    _check_budget(draft, size)
+    _check_counts(draft, size)
+    _check_requests(draft, size)
+    _check_launcher(draft)
+    _check_submitter(draft)
     _check_patterns(draft)
 
 
@@ -243,19 +227,22 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
         draft.fault(FindingCode.INVALID_ACCOUNT, message, ("account",), f"use an account that matches {pattern}")
 
 
-def _check_site(draft: PlanDraft, size: JobSize) -> None:
-    site = draft.resolved.site
+def _check_this_machine(draft: PlanDraft, size: JobSize) -> None:
     launcher = draft.resolved.job.launcher.name
-    if site.scheduler.type == "local" and descriptor(launcher).needs_step:
+    if draft.resolved.site.scheduler.type != "local":
+        return
+    if descriptor(launcher).needs_step:
         message, hint = f"the launcher `{launcher}` requires Slurm, or hosts that ssh reaches", "use `torchrun` here"
         draft.fault(FindingCode.LAUNCHER_NEEDS_SLURM, message, ("launcher",), hint)
     processes = draft.resolved.job.max_nodes * size.processes_per_node
-    if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
+    if processes > MOST_LOCAL_PROCESSES:
         message = f"{processes} processes are too many for this machine"
-        draft.fault(
-            FindingCode.TOO_MANY_LOCAL_PROCESSES, message, ("nodes",), f"use at most {MOST_LOCAL_PROCESSES} processes"
-        )
-    first, last = site.network.ports
+        hint = f"use at most {MOST_LOCAL_PROCESSES} processes"
+        draft.fault(FindingCode.TOO_MANY_LOCAL_PROCESSES, message, ("nodes",), hint)
+
+
+def _check_ports(draft: PlanDraft) -> None:
+    first, last = draft.resolved.site.network.ports
     if not 1024 <= first <= last < 32768:
         message = f"ports {first} to {last} are not within 1024 to 32767"
         hint = "use lower ports: outgoing connections use those from 32768 on"

@@ -290,9 +290,8 @@ def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar,
         return lines
     if option in RESERVED_OPTIONS:
         use = f"use the key `{RESERVED_OPTIONS[option]}`" if RESERVED_OPTIONS[option] else "remove it"
-        draft.fault_at(
-            FindingCode.RESERVED_SBATCH_OPTION, f"`--{option}` is set by hpc-launch itself", origin.place, use
-        )
+        message, hint = f"`--{option}` is set by hpc-launch itself", use
+        draft.fault_at(FindingCode.RESERVED_SBATCH_OPTION, message, origin.place, hint)
         return lines
     kept = [line for line in lines if line.option != option]
     if value is None or value is False:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hpc_launch.job.document import KeyPath, Origin
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.units import format_time
-from hpc_launch.plan.environment import fabric_variables
+from hpc_launch.plan.environment import fabric_variables, latest
 from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
@@ -38,10 +38,8 @@ class SiteVariables(NamedTuple):
 def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
     """Variables of the fabric and the caches, then of each setting whose condition holds; later ones win."""
     about = condition_facts(filler, size)
-    result = SiteVariables([], [], [], [])
-    for variable in (*fabric_variables(filler, size, about), *_of_caches(filler)):
-        _put(result.job, variable)
-    scopes = {"job": result.job, "node": result.node, "rank": result.rank, "container": result.container}
+    scopes: dict[str, list[Variable]] = {name: [] for name in SiteVariables._fields}
+    scopes["job"] += [*fabric_variables(filler, size, about), *_of_caches(filler)]
     own = filler.resolved.job.env
     for path, setting in _held(filler, size, "env"):
         if not holds(setting.when, about):
@@ -53,8 +51,8 @@ def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
             continue
         for variable in _variables(filler, setting, path):
             if setting.scope == "job" or variable.name not in own:
-                _put(scopes[setting.scope], variable)
-    return result
+                scopes[setting.scope].append(variable)
+    return SiteVariables(**{name: latest(found) for name, found in scopes.items()})
 
 
 def site_settings(
@@ -136,12 +134,6 @@ def _held(draft: PlanDraft, size: JobSize, key: Literal["env", "prelude"]) -> It
         parts = {"node_classes": size.node_class, "queues": size.queue}
         holder = site if not part else parts.get(str(part[0])) or site.options[str(part[1])]
         yield from (((*part, key, at), one) for at, one in enumerate(getattr(holder, key, ())))
-
-
-def _put(into: list[Variable], variable: Variable) -> None:
-    if not variable.before:
-        into[:] = [known for known in into if known.name != variable.name]
-    into.append(variable)
 
 
 def _variables(filler: ValueFiller, setting: Setting | PreludeStep, path: KeyPath) -> Iterator[Variable]:

@@ -79,9 +79,8 @@ def _check_switch(filler: ValueFiller, strategy: Strategy) -> None:
     given = [key for key, value in args.items() if value] if isinstance(args, dict) else map(str, args)
     if "fsdp" not in {word.lstrip("-").partition("=")[0] for word in given}:
         message = "the Trainer reads its FSDP configuration only if its argument `fsdp` is on"
-        filler.fault(
-            FindingCode.CONFIG_NOT_PASSED, message, ("strategy", "for"), "add `fsdp: true` to the arguments", "warning"
-        )
+        hint = "add `fsdp: true` to the arguments"
+        filler.fault(FindingCode.CONFIG_NOT_PASSED, message, ("strategy", "for"), hint, "warning")
 
 
 def _check_parallel(filler: ValueFiller, strategy: Strategy) -> None:

@@ -40,9 +40,8 @@ def _check_pdsh(draft: PlanDraft, size: JobSize, container: ContainerPlan | None
     node, count = size.node_class, size.gpus_per_node
     if 0 < count < node.gpus and not size.queue.whole_nodes and not draft.resolved.hosts:
         message = f"processes started over ssh see all {node.gpus} GPUs of a node, but the job requests {count}"
-        draft.fault(
-            FindingCode.SSH_IGNORES_GPU_REQUEST, message, path, "request whole nodes, or use `multinode: no_ssh`"
-        )
+        hint = "request whole nodes, or use `multinode: no_ssh`"
+        draft.fault(FindingCode.SSH_IGNORES_GPU_REQUEST, message, path, hint)
     for index, option in enumerate(draft.resolved.job.launcher.options):
         if option.partition("=")[0] in LOST_BY_PDSH:
             message, hint = f"DeepSpeed does not pass `{option}` on over pdsh", "remove it, or use `multinode: no_ssh`"

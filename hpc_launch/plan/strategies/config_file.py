@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from hpc_launch.base.files import open_regular
+from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.installed import ask_library
@@ -63,21 +62,12 @@ def _unreadable(message: str, place: Place, hint: str) -> tuple[None, list[Findi
 
 def read(path: str | os.PathLike[str]) -> tuple[str | None, list[Finding]]:
     """Read a file's text; HL600 if that fails."""
-    place = Place(os.fspath(path))
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            # Opening a pipe without a writer blocks forever.
-            return _unreadable("not a regular file", place, "name the file itself")
-        with open_regular(path) as stream:
-            content = stream.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            return _unreadable("the file is larger than 256 KiB", place, "name a configuration file")
-        return content.decode("utf-8-sig"), []
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        return _unreadable(f"cannot read the file: {reason}", place, "check its path and permissions")
-    except UnicodeDecodeError:
-        return _unreadable("the file is not UTF-8", place, "save it as UTF-8")
+        return read_text(Path(path), longest=MAX_BYTES).removeprefix("\ufeff"), []
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else (error.strerror or str(error)).lower()
+        hint = f"name a configuration file of at most {MAX_BYTES >> 10} KiB that you can read"
+        return _unreadable(f"cannot read the file: {reason}", Place(os.fspath(path)), hint)
 
 
 def parse(text: str, name: str, *, is_yaml: bool) -> tuple[ConfigFile | None, list[Finding]]:

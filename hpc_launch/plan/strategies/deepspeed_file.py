@@ -207,9 +207,8 @@ def _values(file: ConfigFile) -> Iterator[Finding]:
         yield file.finding(FindingCode.INVALID_CONFIG_VALUE, message, (_ZERO, "stage"), hint)
         return
     if _mapping(file, "fp16").get("enabled") is True and _mapping(file, "bf16").get("enabled") is True:
-        yield file.finding(
-            FindingCode.TWO_PRECISIONS, "fp16 and bf16 are both enabled", ("bf16", "enabled"), "disable one"
-        )
+        message, hint = "fp16 and bf16 are both enabled", "disable one"
+        yield file.finding(FindingCode.TWO_PRECISIONS, message, ("bf16", "enabled"), hint)
     for key in ("offload_optimizer", "offload_param"):
         yield from _check_offload(file, key, _mapping(file, _ZERO, key), stage)
 
@@ -220,9 +219,8 @@ def _check_offload(file: ConfigFile, key: str, offload: Mapping[str, Any], stage
     if device in ("none", None):
         return
     if device not in ("cpu", "nvme"):
-        yield file.finding(
-            FindingCode.INVALID_CONFIG_VALUE, f"invalid device {device!r}", path, "use none, cpu or nvme"
-        )
+        message, hint = f"invalid device {device!r}", "use none, cpu or nvme"
+        yield file.finding(FindingCode.INVALID_CONFIG_VALUE, message, path, hint)
     elif key == "offload_param" and stage < 3:
         message = f"DeepSpeed silently ignores `offload_param` at stage {stage}"
         yield file.finding(FindingCode.PARAM_OFFLOAD_NEEDS_STAGE_3, message, path, "use stage 3, or remove it")
