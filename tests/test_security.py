@@ -750,7 +750,7 @@ def test_a_team_s_rule_blames_no_node_for_others_and_replaces_none_unless_truste
 def test_a_detection_rule_does_not_show_the_value_of_a_variable() -> None:
     machine = Machine({"BW_SESSION": "hidden"}, (), lambda _: False, lambda: None, lambda: True)
     rule = DetectionRule(env={"BW_SESSION": "h*"})
-    assert detect_profile._reasons(rule, machine) == ["BW_SESSION=h*"]
+    assert detect_profile.match_reasons(rule, machine) == ["BW_SESSION=h*"]
 
 
 def test_a_team_s_detection_rules_take_little_time(team: Path) -> None:

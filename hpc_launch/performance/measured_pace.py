@@ -76,18 +76,17 @@ def checkpoint_interval(attempts: Sequence[AttemptTimes], nodes: int, exposure: 
     costs: list[float] = []
     distances: list[float] = []
     for attempt in attempts:
-        groups = [(begin, _saved(attempt, begin, end)) for begin, end in merged(attempt.saves, ONE_S)]
+        parts = merged(attempt.saves, 0.0)
+        groups = [
+            (begin, sum(high - low for low, high in parts if low >= begin and high <= end))
+            for begin, end in merged(attempt.saves, ONE_S)
+        ]
         large = [(begin, cost) for begin, cost in groups if cost >= SMALL * max(cost for _, cost in groups)]
         costs += [cost for _, cost in large]
         distances += [later - earlier for (earlier, _), (later, _) in pairwise(large)]
     if not costs or not exposure.failures or exposure.node_s <= 0 or nodes < 1:
         return None
     return CheckpointInterval(median(costs), len(costs), median(distances) if distances else None, exposure, nodes)
-
-
-def _saved(attempt: AttemptTimes, begin: float, end: float) -> float:
-    """How long the attempt saved between these times."""
-    return sum(high - low for low, high in merged(attempt.saves, 0.0) if low >= begin and high <= end)
 
 
 def interval_of(status: RunStatus, times: RunTimes, index: Index) -> CheckpointInterval | None:

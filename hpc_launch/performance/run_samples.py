@@ -186,17 +186,16 @@ def _node(name: str, samples: list[WatcherSample], source: str) -> NodeSamples:
             gpus.setdefault(gpu.index, []).append(gpu)
     return NodeSamples(
         name=name,
-        ranks=tuple(_rank(rank, counts) for rank, counts in sorted(places.items())),
+        ranks=tuple(
+            RankSamples(rank, total, {place: count / total for place, count in counts.items()})
+            for rank, counts in sorted(places.items())
+            if (total := sum(counts.values()))
+        ),
         gpus=tuple(_gpu(index, seen) for index, seen in sorted(gpus.items())),
         net={interface: median(seen) for interface, seen in rates.items()},
         nvlinks=next((sample.nvlinks for sample in reversed(samples) if sample.nvlinks is not None), None),
         source=source,
     )
-
-
-def _rank(rank: int, counts: Counter[str]) -> RankSamples:
-    total = sum(counts.values())
-    return RankSamples(rank, total, {place: count / total for place, count in counts.items()} if total else {})
 
 
 def _gpu(index: int, seen: list[GpuSample]) -> Gpu:

@@ -154,7 +154,9 @@ def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | 
     if record is None:
         return Level("bench", "failed", (*lines, "the job measured nothing"), run.name)
     before = previous_bench(record, plan.site)
-    lines += bench_lines(record, before)
+    lines += [f"bus bandwidth, {record.tool}, {record.backend}:", *table(record)]
+    lines += [f"not measured: {what}: {reason}" for what, reason in sorted(record.not_measured.items())]
+    lines += [*slow_parts(record), *changes(record, before)]
     try:
         lines.append(f"kept in {store_bench(record, plan.site, run.name, time.time())}")
     except OSError as error:
@@ -162,10 +164,3 @@ def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | 
     state = "ok" if status.state == "COMPLETED" and record.curves else "failed"
     values = {"measured": to_builtins(record), "before": None if before is None else to_builtins(before)}
     return Level("bench", state, tuple(lines), run.name, values)  # type: ignore[arg-type]
-
-
-def bench_lines(record: BenchRecord, before: BenchRecord | None) -> list[str]:
-    """The report on a measurement."""
-    lines = [f"bus bandwidth, {record.tool}, {record.backend}:", *table(record)]
-    lines += [f"not measured: {what}: {reason}" for what, reason in sorted(record.not_measured.items())]
-    return [*lines, *slow_parts(record), *changes(record, before)]

@@ -28,7 +28,7 @@ from hpc_launch.plan.container_plan import check_architecture, is_file, runtime_
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller
-from hpc_launch.sites.detect_profile import Detection, Machine, detect, rule_matches
+from hpc_launch.sites.detect_profile import Detection, Machine, detect, match_reasons
 from hpc_launch.sites.load_layers import JobSources, Loaded, read_sources, resolve
 from hpc_launch.sites.profile import DetectionRule, SiteProfile
 from hpc_launch.sites.resolved import Resolved
@@ -52,7 +52,7 @@ def detect_site(project: Path | None = None) -> Detection:
 def is_elsewhere(profile: SiteProfile) -> bool:
     """Whether no `detect:` rule of the site recognizes this machine. Slurm is not queried."""
     rules = [rule for rule in profile.detect if rule.cluster is None and rule != DetectionRule()]
-    return profile.scheduler.type != "local" and not any(rule_matches(rule, this_machine()) for rule in rules)
+    return profile.scheduler.type != "local" and not any(match_reasons(rule, this_machine()) for rule in rules)
 
 
 def this_machine() -> Machine:

@@ -88,18 +88,17 @@ def draft(name: str, survey: Survey, login: LoginNode, context: LearnContext) ->
     return result
 
 
-def put_identity(result: ProfileDraft, title: str, source: str, context: LearnContext) -> None:
+def put_identity(result: ProfileDraft, title: str, context: LearnContext) -> None:
     """Set what every draft begins with."""
-    for key, value in (
-        ("name", result.name),
-        ("title", title),
-        ("status", "draft"),
-        ("source", source),
-        ("as_of", context.day),
-        ("grade", "A"),
-        ("contact", context.user),
-    ):
-        result.put(value, key)
+    result.data |= {
+        "name": result.name,
+        "title": title,
+        "status": "draft",
+        "source": SOURCE,
+        "as_of": context.day,
+        "grade": "A",
+        "contact": context.user,
+    }
 
 
 def put_node_class(result: ProfileDraft, name: str, hardware: Hardware, notes: Mapping[str, str]) -> None:
@@ -127,7 +126,7 @@ def put_gpus(result: ProfileDraft, gpus: Sequence[HostGpu], name: str, note: str
 
 
 def _identity(result: ProfileDraft, survey: Survey, context: LearnContext) -> None:
-    put_identity(result, f"The Slurm cluster {survey.name}", SOURCE, context)
+    put_identity(result, f"The Slurm cluster {survey.name}", context)
     result.notes["status",] = "`verified` once `sites learn --smoke` has run jobs"
     domain = context.host.partition(".")[2]
     probe = {"cluster": survey.name, **({"host": f"*.{domain}"} if domain else {})}

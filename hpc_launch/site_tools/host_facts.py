@@ -156,11 +156,13 @@ class HostDifference(Struct, frozen=True):
 def differences(hosts: Mapping[str, HostFacts], folders: Mapping[str, tuple[str, ...]]) -> list[HostDifference]:
     """The facts that differ. `folders` are the hosts that share each folder."""
     result = []
+    sizes = [facts.memory or 0 for facts in hosts.values()]
+    alike = min(sizes) >= MEMORY_TOLERANCE * max(sizes)
     for fact, value_of in FACTS.items():
         values: dict[str, list[str]] = {}
         for name, facts in hosts.items():
             values.setdefault(value_of(facts), []).append(name)
-        if len(values) > 1 and not (fact == "memory" and _nearly_equal(hosts)):
+        if len(values) > 1 and not (fact == "memory" and alike):
             by_frequency = sorted(values.items(), key=lambda item: -len(item[1]))
             result.append(HostDifference(fact, dict(by_frequency)))
     for path, sharing in folders.items():
@@ -188,11 +190,6 @@ def drivers(facts: HostFacts) -> str:
 
 def _listed(values: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(filter(None, values))) or "none"
-
-
-def _nearly_equal(hosts: Mapping[str, HostFacts]) -> bool:
-    sizes = [facts.memory or 0 for facts in hosts.values()]
-    return min(sizes) >= MEMORY_TOLERANCE * max(sizes)
 
 
 def _size(mebibytes: int | None) -> str:

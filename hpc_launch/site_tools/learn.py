@@ -20,13 +20,7 @@ from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
 from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft, profile_name
 from hpc_launch.site_tools.host_facts import inspect_login_node
-from hpc_launch.site_tools.probe_jobs import (
-    ProbeRequest,
-    ProbeResult,
-    add_measurements,
-    run_probe_jobs,
-    shared_base,
-)
+from hpc_launch.site_tools.probe_jobs import ProbeRequest, ProbeResult, add_measurements, run_probe_jobs, shared_base
 from hpc_launch.sites.this_machine import names
 
 REQUEST_FORMS = ("gpus-per-node", "gpus-per-node-type", "gres", "gres-type", "gpus", "none")

@@ -23,7 +23,6 @@ from hpc_launch.job.hostlist import SlotHost, compress, read_hostfile
 from hpc_launch.prepare.prepare import this_machine
 from hpc_launch.schedulers.ssh.ssh_hosts import HostReply, ask_hosts
 from hpc_launch.site_tools.draft_profile import (
-    SOURCE,
     LearnContext,
     ProfileDraft,
     profile_name,
@@ -181,7 +180,7 @@ def draft_hosts(  # noqa: PLR0917 - what a profile is made of
         "Sources: nvidia-smi or the files of AMD's driver, /proc and /sys, the interpreters themselves, and a probe",
         "file in each folder. Correct what you know better, and note it under `facts:`.",
     ]
-    put_identity(result, f"{len(hosts)} hosts without a scheduler", SOURCE, context)
+    put_identity(result, f"{len(hosts)} hosts without a scheduler", context)
     result.put("ssh", "scheduler", "type")
     _hosts(result, listed, hosts)
     _node_class(result, [host.slots for host in listed if host.name in hosts], hosts)

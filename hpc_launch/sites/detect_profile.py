@@ -180,11 +180,6 @@ def detect(machine: Machine, project: Path | None = None) -> Detection:
     return Detection(chosen, (chosen,) if chosen else (), unread, next(iter(answers), None))
 
 
-def rule_matches(rule: DetectionRule, machine: Machine) -> bool:
-    """Whether one rule matches a machine."""
-    return bool(_reasons(rule, machine))
-
-
 def _method(rule: DetectionRule) -> str:
     """Method of a rule: that of its strongest key. Rules with `cluster` come last, so that Slurm is queried only if
     necessary."""
@@ -195,12 +190,12 @@ def _method(rule: DetectionRule) -> str:
 
 def _first_match(profile: ProfileCandidate, method: str, machine: Machine) -> Match | None:
     for rule in profile.rules:
-        if _method(rule) == method and (reasons := _reasons(rule, machine)):
+        if _method(rule) == method and (reasons := match_reasons(rule, machine)):
             return Match(profile.name, profile.path, profile.layer, method, " and ".join(reasons))
     return None
 
 
-def _reasons(rule: DetectionRule, machine: Machine) -> list[str]:
+def match_reasons(rule: DetectionRule, machine: Machine) -> list[str]:
     """Reasons why a rule matches, one per key. Empty unless all of its keys match."""
     reasons = []
     for name, pattern in rule.env.items():

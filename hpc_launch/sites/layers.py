@@ -131,19 +131,13 @@ def find_parent(name: str, child: Path, folders: Sequence[Path] | None) -> Path 
         own_folders = [folder_of_child, folder_of_child.parent] if folder_of_child.name == BASES else [folder_of_child]
         places = [*own_folders, *path]
     else:
-        places = _after(folder_of_child, path)
+        real, own = [os.path.realpath(folder) for folder in path], os.path.realpath(folder_of_child)
+        places = path[real.index(own) + 1 :] if own in real else path
     for folder in places:
         for file in (folder / f"{name}{ENDING}", folder / BASES / f"{name}{ENDING}"):
             if os.path.isfile(file) and os.path.realpath(file) != os.path.realpath(child):
                 return file
     return None
-
-
-def _after(folder_of_child: Path, folders: list[Path]) -> list[Path]:
-    """Folders after `folder_of_child`, or all folders if it is not one of them."""
-    real = [os.path.realpath(folder) for folder in folders]
-    own = os.path.realpath(folder_of_child)
-    return folders[real.index(own) + 1 :] if own in real else folders
 
 
 def merge_layers(layers: list[SiteLayer], user: Source | None, findings: list[Finding]) -> Merged:
