@@ -18,12 +18,15 @@ from msgspec import Meta
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.cli.render import report
 from hpc_launch.cli.shared_options import LazyGroup, complete_site, echo_json
 from hpc_launch.cli.terminal import print_note, print_site_and_warnings, warn, write_text
 from hpc_launch.job.hostlist import expand
 from hpc_launch.job.type_hints import descriptions
+from hpc_launch.plan import job_of_options
 from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.script.by_hand import HandStart, hostfile_of, start_by_hand
+from hpc_launch.script.render import render
 
 if TYPE_CHECKING:
     from hpc_launch.plan.strategies.config_file import Library
@@ -131,7 +134,6 @@ class _Integer(click.IntRange):
 
 
 def _load(name: str) -> click.Command:
-
     form = FORMS[name]
     module = importlib.import_module(f"hpc_launch.plan.{form.module}")
     requests = [getattr(module, request) for request in form.requests]
@@ -161,8 +163,6 @@ def _load(name: str) -> click.Command:
         asked = [one(**{key: given[key] for key in one.__struct_fields__ if key in given}) for one in requests]
         if name == "megatron":
             return _finish(module.make(*asked), output)
-        from hpc_launch.script.render import render
-
         plan, findings = module.plan_of_options(asked[0], os.getcwd(), dict(os.environ))
         return _finish((None if plan is None else render(plan, standalone=True), findings), output)
 
@@ -202,7 +202,6 @@ def _check_options(library: str) -> list[click.Parameter]:
 
 def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], output: Path | None) -> int:
     """Write or check a DeepSpeed or FSDP file; ask the library about it if it is installed."""
-    from hpc_launch.cli.render import report
     from hpc_launch.plan.strategies import config_file
 
     path, as_json = given.pop("check", None), given.pop("as_json", False)
@@ -268,8 +267,6 @@ def _job_options(name: str) -> list[click.Parameter]:
 
 def _by_hand(name: str, given: dict[str, Any], output: Path | None) -> tuple[str | None, list[Finding]] | None:
     """The text to write and its findings; None after printing JSON. Raises UsageError, Refused."""
-    from hpc_launch.plan import job_of_options
-
     context = click.get_current_context()
     typed = {key for key in given if context.get_parameter_source(key) == click.core.ParameterSource.COMMANDLINE}
     if "job" in given:

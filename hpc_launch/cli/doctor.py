@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
@@ -13,15 +12,21 @@ from msgspec import to_builtins
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, job_argument, json_option, set_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, warn
+from hpc_launch.job.job_file import has_sweep
 from hpc_launch.job.shell_text import visible
+from hpc_launch.preflight.bench import bench_level
+from hpc_launch.preflight.login_checks import job_for_hosts, static_levels
+from hpc_launch.preflight.short_run import Context, Level, ladder, node_level
 from hpc_launch.prepare.prepare import prepare_job
+from hpc_launch.prepare.prepare_sweep import prepare_sweep
+from hpc_launch.retry.notifications import send_test
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.schedulers.scheduler import scheduler_for
+from hpc_launch.service.check import announce
+from hpc_launch.service.drill import drill, ready_for_drill
 from hpc_launch.service.poll import tracker_of
 from hpc_launch.service.submit import warn_about_shared_checkpoints
-
-if TYPE_CHECKING:
-    from hpc_launch.preflight.short_run import Level
+from hpc_launch.site_tools.site_nodes import site_hosts
 
 FAILED = 3
 
@@ -60,9 +65,6 @@ def doctor_command(
     """
     if job is not None:
         return _report(_levels(job, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
-    from hpc_launch.preflight.login_checks import job_for_hosts
-    from hpc_launch.site_tools.site_nodes import site_hosts
-
     site = site or os.environ.get("HPC_LAUNCH_SITE")
     if site is None or climb:
         raise UsageError(
@@ -91,9 +93,6 @@ def _report(levels: Iterator[Level], *, as_json: bool) -> int:
 def _levels(
     job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool, measure: bool
 ) -> Iterator[Level]:
-    from hpc_launch.preflight.login_checks import static_levels
-    from hpc_launch.preflight.short_run import Context, Level, ladder, node_level
-
     try:
         prepared = prepare_job(job, site=site, sets=sets)
     except Refused as refused:
@@ -107,8 +106,6 @@ def _levels(
     context = Context(scheduler, lambda run: tracker_of([run], index), TERMINAL.say, index)
     yield node_level(job, prepared, context, site=site, sets=sets)
     if measure:
-        from hpc_launch.preflight.bench import bench_level
-
         yield bench_level(job, prepared, context, site=site, sets=sets)
     if climb:
         warn_about_shared_checkpoints(prepared.plan, index, TERMINAL, trial="the ladder")
@@ -131,9 +128,6 @@ def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: b
     \b
     hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
     """
-    from hpc_launch.service.check import announce
-    from hpc_launch.service.drill import drill, ready_for_drill
-
     ready, all_sets = ready_for_drill(job, site=site, sets=sets)
     announce(ready, TERMINAL, ready.warnings)
     if preempt and ready.plan.scheduler == "local":
@@ -191,15 +185,8 @@ def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bo
     hpc-launch notify test job.yaml
     hpc-launch notify test job.yaml --json
     """
-    from hpc_launch.job.job_file import has_sweep
-    from hpc_launch.retry.notifications import send_test
-
-    if has_sweep(job, sets):
-        from hpc_launch.prepare.prepare_sweep import prepare_sweep
-
-        prepared = prepare_sweep(job, site=site, sets=sets).first
-    else:
-        prepared = prepare_job(job, site=site, sets=sets)
+    ready = prepare_sweep(job, site=site, sets=sets).first if has_sweep(job, sets) else None
+    prepared = ready or prepare_job(job, site=site, sets=sets)
     warn(prepared.warnings)
     results = send_test(prepared.plan)
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,12 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note
+from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, run_there
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import user_index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.service import poll
+from hpc_launch.view.live_view import follower
+from hpc_launch.view.run_details import summary
+from hpc_launch.view.run_table import show as show_table
+from hpc_launch.view.state_text import detach_message
+from hpc_launch.view.terminal import wants_colour, write_lines
 
 if TYPE_CHECKING:
-    from hpc_launch.runs.status.run_status import RunStatus
     from hpc_launch.service.submit import Submitted
 
 MOST_JOBS = 5
@@ -26,8 +33,6 @@ def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
     """Print what was submitted; with `wait`, follow it to its end. Returns the exit code."""
     run, jobs = submitted.run, submitted.job_ids
     if as_json:
-        import json
-
         click.echo(json.dumps(submitted.as_json(), indent=2 if submitted.size else None))
     else:
         shown = ", ".join(jobs[:MOST_JOBS]) + (", …" if len(jobs) > MOST_JOBS else "")
@@ -49,11 +54,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
     Returns the exit code: 0 if all completed, 1 if one did not complete or is stuck, 130 after Ctrl-C.
     """
-    from hpc_launch.service.poll import follow, is_group
-    from hpc_launch.view.live_view import follower
-    from hpc_launch.view.state_text import detach_message
-
-    index, shown, groups = user_index(os.environ), dict[str, str](), any(map(is_group, runs))
+    index, shown, groups = user_index(os.environ), dict[str, str](), any(map(poll.is_group, runs))
     display = None if groups else follower(sys.stderr, many=len(runs) > 1)
 
     def show(statuses: Iterable[RunStatus]) -> None:
@@ -68,7 +69,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
     try:
         with closing(display) if display is not None else nullcontext():
-            ended = follow(runs, index, show, TERMINAL)
+            ended = poll.follow(runs, index, show, TERMINAL)
     except KeyboardInterrupt:
         click.echo(detach_message([run.name for run in runs]), err=True)
         return INTERRUPTED
@@ -79,10 +80,8 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
 def _attached(run: RunFolder, job_id: str) -> int:
     """Follow a run on hosts without a scheduler, which ends with this command."""
-    from hpc_launch.cli.terminal import run_there
     from hpc_launch.runs.submitting.attached_run import attached
     from hpc_launch.schedulers.local.local_jobs import host_with
-    from hpc_launch.view.state_text import detach_message
 
     try:
         with attached(run, job_id) as failure:
@@ -97,12 +96,8 @@ def _attached(run: RunFolder, job_id: str) -> int:
 
 def _close(ended: Sequence[RunStatus]) -> None:
     """Print how the runs ended and what to do next."""
-    from hpc_launch.view import run_table
-    from hpc_launch.view.run_details import summary
-    from hpc_launch.view.terminal import wants_colour, write_lines
-
     if len(ended) > 1:
-        run_table.show(ended, sys.stderr)
+        show_table(ended, sys.stderr)
         ended = [status for status in ended if status.state != "COMPLETED"]
     for status in ended:
         write_lines(summary(status, colour=wants_colour(sys.stderr)), sys.stderr)

@@ -15,7 +15,7 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
 from hpc_launch.cli.terminal import print_note, warn, write_text
-from hpc_launch.from_script.convert import ComparedValue, Conversion, compare, convert, is_same, prepare_files
+from hpc_launch.from_script.convert import Conversion, compare, convert, is_same, prepare_files
 from hpc_launch.from_script.new_job import Question, likely_trainings, new_job_text, questions, read_training
 from hpc_launch.from_script.old_job import OldScript
 from hpc_launch.job.job_file import override_layer
@@ -143,7 +143,10 @@ def _print_text(
     if by_line:
         _print_accounts(script)
     if comparing and prepared is not None:
-        _print_comparison(compare(script, prepared))
+        table = [("", "OLD SCRIPT", "HPC-LAUNCH", "", "")]
+        for row in compare(script, prepared):
+            table.append((row.what, _short(row.old or "-"), _short(row.new or "-"), row.status, row.why))
+        click.echo("\n".join(aligned(table)))
     counts = [len(script.of(outcome)) for outcome in ("taken", "unnecessary", "not_understood")]
     print_note(f"{sum(counts)} lines: {counts[0]} taken over, {counts[1]} unnecessary here, {counts[2]} not understood")
     for remark in script.remarks:
@@ -166,13 +169,6 @@ def _print_accounts(script: OldScript) -> None:
         said = "; ".join(part for part in (", ".join(account.keys), account.why) if part)
         rows.append((str(account.line), outcomes[account.outcome], _short(account.text.strip()), said))
     click.echo("\n".join(aligned(rows)))
-
-
-def _print_comparison(rows: Sequence[ComparedValue]) -> None:
-    """Both launches, property by property."""
-    table = [("", "OLD SCRIPT", "HPC-LAUNCH", "", "")]
-    table += [(row.what, _short(row.old or "-"), _short(row.new or "-"), row.status, row.why) for row in rows]
-    click.echo("\n".join(aligned(table)))
 
 
 def _short(text: str) -> str:

@@ -13,14 +13,17 @@ from msgspec import to_builtins
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
 from hpc_launch.cli.terminal import print_note
+from hpc_launch.job.hostlist import expand
 from hpc_launch.runs.node_health_store import NodeHealthStore, cannot_write
 from hpc_launch.site_tools.site_nodes import detected_site, node_health_store, site_leases
 from hpc_launch.view.format_values import ago, aligned, clean, duration
+from hpc_launch.view.site_tables import lease_table
 from hpc_launch.view.terminal import waiting_notice
 
 if TYPE_CHECKING:
     from hpc_launch.diagnose.node_health import BadNode
 
+NONE_BAD = "no node is recorded as bad"
 COMMANDS = {
     "list": "list the nodes currently recorded as bad, worst first",
     "report": "write a report for the site's support: which nodes failed, when, with what evidence",
@@ -57,16 +60,16 @@ def list_command(site: str | None, as_json: bool) -> None:
     if as_json:
         echo_json([{**to_builtins(one), "count": one.count} for one in standing])
         return
-    if not standing:
-        click.echo("no node is recorded as bad", err=True)
-        return
-    click.echo("\n".join(_table(standing)))
+    if standing:
+        click.echo("\n".join(_table(standing)))
+    else:
+        click.echo(NONE_BAD, err=True)
 
 
 @click.command("report")
 @site_option
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
-def report_command(site: str | None, nodes: tuple[str, ...]) -> int:
+def report_command(site: str | None, nodes: tuple[str, ...]) -> None:
     """Write a report for the site's support: which nodes failed, when, in which jobs, with what evidence.
 
     \b
@@ -74,25 +77,22 @@ def report_command(site: str | None, nodes: tuple[str, ...]) -> int:
     """
     store = _store(site)
     chosen = [one for one in store.standing() if not nodes or one.node in nodes]
-    if not chosen:
-        click.echo("no node is recorded as bad", err=True)
-        return 0
-    click.echo("\n".join(_support_report(chosen)))
-    return 0
+    if chosen:
+        click.echo("\n".join(_support_report(chosen)))
+    else:
+        click.echo(NONE_BAD, err=True)
 
 
 @click.command("clear")
 @site_option
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @json_option
-def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> int:
+def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> None:
     """Mark nodes as healthy again. Host lists such as n[3-5] are accepted.
 
     \b
     hpc-launch nodes clear n3
     """
-    from hpc_launch.job.hostlist import expand
-
     names: list[str] = []
     for text in nodes:
         try:
@@ -112,7 +112,6 @@ def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> in
         echo_json(names)
     else:
         click.echo(f"cleared: {', '.join(names)}")
-    return 0
 
 
 @click.command("leases")
@@ -131,8 +130,6 @@ def leases_command(site: str | None, as_json: bool) -> None:
     if as_json:
         echo_json([one.as_json() for one in hosts])
         return
-    from hpc_launch.view.site_tables import lease_table
-
     click.echo("\n".join(lease_table(hosts)))
 
 

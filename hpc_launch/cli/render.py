@@ -13,6 +13,8 @@ from hpc_launch.base.findings import Finding, errors
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, output_option, set_option, site_option
 from hpc_launch.cli.terminal import print_site_and_warnings, show_findings, write_text
 from hpc_launch.job.shell_text import visible
+from hpc_launch.job.type_hints import nearest
+from hpc_launch.prepare.explain import ExplainedValue, explain, explain_site
 from hpc_launch.prepare.prepare import prepare_job, validate_job
 
 
@@ -73,20 +75,20 @@ def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[st
     hpc-launch explain job.yaml --cpus-per-task
     hpc-launch explain job.yaml site.queues
     """
-    from hpc_launch.prepare.explain import explain, explain_site
-
     prepared_job = prepare_job(job, site=site, sets=sets)
     lines = explain_site(prepared_job) if key is not None and key.startswith("site.") else explain(prepared_job)
-    if key is not None:
-        wanted = key.removeprefix("--").removeprefix("$")
-        chosen = [line for line in lines if wanted in (line.key, line.name) or line.key.startswith(f"{wanted}.")]
-        if not chosen:
-            import difflib
+    print_values(lines, key, as_json=as_json)
 
-            matches = difflib.get_close_matches(wanted, [line.key for line in lines], 1)
-            hint = f"did you mean `{matches[0]}`?" if matches else "without KEY, `explain` lists all keys"
-            raise UsageError(f"unknown key `{key}`", hint)
-        lines = chosen
+
+def print_values(lines: Sequence[ExplainedValue], key: str | None, *, as_json: bool) -> None:
+    """Print the values, or only those of a key and of the keys below it. Raises UsageError if there is none."""
+    if key is not None:
+        wanted, known = key.removeprefix("--").removeprefix("$"), [line.key for line in lines]
+        lines = [line for line in lines if wanted in (line.key, line.name) or line.key.startswith(f"{wanted}.")]
+        if not lines:
+            near = nearest(wanted, known)
+            hint = f"did you mean `{near}`?" if near else "without KEY, all keys are listed"
+            raise UsageError(f"no value for the key `{key}`", hint)
     if as_json:
         echo_json([line.as_json() for line in lines])
         return

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+VARIABLE = "_HPC_LAUNCH_COMPLETE"
+"""The variable by which the shell requests completions; click derives it from the program's name."""
+MOST_NAMES = 1000
+"""How many names of runs are offered."""
+
 
 def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a site profile."""
@@ -96,17 +104,6 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section(self.title):
             formatter.write_dl(list(self.about.items()))
-
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-VARIABLE = "_HPC_LAUNCH_COMPLETE"
-"""The variable by which the shell requests completions; click derives it from the program's name."""
-
-
-MOST_NAMES = 1000
-"""How many names of runs are offered."""
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
-from hpc_launch.cli.render import format_option, report
+from hpc_launch.base.errors import UsageError
+from hpc_launch.cli.render import format_option, print_values, report
 from hpc_launch.cli.shared_options import LazyGroup, complete_site, complete_team, echo_json, json_option
-from hpc_launch.cli.terminal import print_note, show_findings, warn
-
-if TYPE_CHECKING:
-    from hpc_launch.sites.search_path import Team
+from hpc_launch.cli.terminal import print_note, warn
+from hpc_launch.job.shell_text import visible
+from hpc_launch.prepare.prepare import detect_site
+from hpc_launch.site_tools import team_sources
+from hpc_launch.site_tools.check_profile import check_all
+from hpc_launch.site_tools.show_profiles import compare, compare_revisions, profile_details, profile_summaries
+from hpc_launch.sites.search_path import Team, find_team
+from hpc_launch.view.site_tables import difference_lines, table
+from hpc_launch.view.terminal import waiting_notice
 
 COMMANDS = {
     "list": "list the profiles on the search path",
@@ -56,16 +62,10 @@ def list_command(every: bool, as_json: bool) -> None:
     hpc-launch sites list
     hpc-launch sites list --json
     """
-    from hpc_launch.site_tools.show_profiles import profile_summaries
-
     profiles = profile_summaries(bases=every or as_json)
     if as_json:
-        from msgspec.structs import asdict
-
-        echo_json([asdict(one) for one in profiles])
+        echo_json(to_builtins(profiles))
         return
-    from hpc_launch.view.site_tables import table
-
     for line in table(profiles):
         click.echo(line)
 
@@ -85,9 +85,6 @@ def show_command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> No
     hpc-launch sites show lumi-g queues.standard-g
     hpc-launch sites show lumi-g --yaml > copy.yaml
     """
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.site_tools.show_profiles import profile_details
-
     if as_yaml and (key is not None or as_json):
         raise UsageError("--yaml cannot be combined with KEY or --json")
     profile = profile_details(name)
@@ -95,20 +92,7 @@ def show_command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> No
     if as_yaml:
         click.echo(profile.text, nl=False)
         return
-    lines = profile.lines
-    if key is not None:
-        lines = [line for line in lines if line.key == key or line.key.startswith(f"{key}.")]
-        if not lines:
-            import difflib
-
-            matches = difflib.get_close_matches(key, {line.key for line in profile.lines}, 1)
-            hint = f"did you mean `{matches[0]}`?" if matches else "without KEY, `sites show` lists all keys"
-            raise UsageError(f"the profile does not set `{key}`", hint)
-    if as_json:
-        echo_json([line.as_json() for line in lines])
-        return
-    for line in lines:
-        click.echo(str(line))
+    print_values(profile.lines, key, as_json=as_json)
 
 
 @click.command("diff")
@@ -133,30 +117,22 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
     hpc-launch sites diff team
     hpc-launch sites diff team --revision v4
     """
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.site_tools import show_profiles
-    from hpc_launch.sites.search_path import find_team
-
     if other is not None:
         if revisions:
             raise UsageError(
                 "--revision requires a TEAM, not two profiles", "hpc-launch sites diff TEAM --revision REV"
             )
-        diffs = show_profiles.compare(one, other)
+        diffs = compare(one, other)
     else:
         team = find_team(one) if "/" not in one else None
         if team is None:
             raise UsageError(f"no team named {one}", "name two profiles, or a team added by `sites add`")
         if len(revisions) > 2:
             raise UsageError("--revision can be given at most twice")
-        diffs = show_profiles.compare_revisions(team, revisions)
+        diffs = compare_revisions(team, revisions)
     if as_json:
-        from msgspec import to_builtins
-
         echo_json(to_builtins(diffs))
         return
-    from hpc_launch.view.site_tables import difference_lines
-
     for line in difference_lines(diffs):
         click.echo(line)
     if not diffs:
@@ -174,9 +150,6 @@ def detect_command(as_json: bool) -> int:
     \b
     hpc-launch sites detect
     """
-    from hpc_launch.job.shell_text import visible
-    from hpc_launch.prepare.prepare import detect_site
-
     detection = detect_site()
     chosen = detection.chosen
     code = 0 if chosen else 3 if detection.unreachable is None else 4
@@ -223,9 +196,6 @@ def check_command(profiles: tuple[str, ...], update_golden: bool, style: str, li
     """
     if live:
         return _check_live(profiles, as_json=as_json or style == "json")
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.site_tools.check_profile import check_all
-
     try:
         count, findings = check_all(profiles, update_golden=update_golden)
     except OSError as error:
@@ -238,16 +208,12 @@ def check_command(profiles: tuple[str, ...], update_golden: bool, style: str, li
 
 def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
     """Print a line on stdout for each difference from the cluster. Returns 3 if there is one."""
-    from hpc_launch.job.shell_text import visible
     from hpc_launch.site_tools.drift import drift
-    from hpc_launch.view.terminal import waiting_notice
 
     with waiting_notice("querying Slurm about the cluster"):
         rows = [(name, row) for name in profiles for row in drift(name)]
     if as_json:
-        from msgspec.structs import asdict
-
-        echo_json([{"site": name, **asdict(row)} for name, row in rows])
+        echo_json([{"site": name, **to_builtins(row)} for name, row in rows])
         return 3 if rows else 0
     for name, row in rows:
         ours, theirs = row.profile or "nothing", row.cluster or "nothing"
@@ -273,10 +239,10 @@ def add_command(source: str, revision: str | None, trusted: str | None, name: st
     hpc-launch sites add https://git.example.org/team/sites.git --revision v3
     hpc-launch sites add /project/team/sites
     """
-    from hpc_launch.site_tools.team_sources import add, trust_profile
-
-    is_file = os.path.isfile(source)
-    team = trust_profile(Path(source), trusted) if is_file else add(source, revision, trusted, name)
+    if os.path.isfile(source):
+        team = team_sources.trust_profile(Path(source), trusted)
+    else:
+        team = team_sources.add(source, revision, trusted, name)
     _print_team(team, as_json=as_json)
 
 
@@ -293,24 +259,21 @@ def update_command(name: str, revision: str | None, trusted: str | None, as_json
     hpc-launch sites diff team --revision v4
     hpc-launch sites update team --revision v4
     """
-    from hpc_launch.site_tools.team_sources import update
-
-    _print_team(update(name, revision, trusted), as_json=as_json)
+    _print_team(team_sources.update(name, revision, trusted), as_json=as_json)
 
 
 def _print_team(team: Team, *, as_json: bool) -> None:
     """Print the team's profiles, and which of them require trust."""
-    from hpc_launch.site_tools.team_sources import files_to_review, profiles_in
-
-    names = [team.name] if os.path.isfile(team.url) else [path.stem for path in profiles_in(team.folder)]
-    findings = list(files_to_review(team))
+    single = os.path.isfile(team.url)
+    names = [team.name] if single else [path.stem for path in team_sources.profiles_in(team.folder)]
+    findings = list(team_sources.files_to_review(team))
     if as_json:
         source = {"name": team.name, "url": team.url, "revision": team.revision, "commit": team.commit}
         echo_json({**source, "profiles": names, "findings": [finding.as_json() for finding in findings]})
         return
     at = f" at {team.commit}" if team.commit else ""
     print_note(f"{team.name}: {team.url}{at}; profiles: {', '.join(names) or 'none'}")
-    show_findings(findings, err=True)
+    warn(findings)
 
 
 @click.command("remove")
@@ -323,9 +286,7 @@ def remove_command(name: str, as_json: bool) -> None:
     \b
     hpc-launch sites remove team
     """
-    from hpc_launch.site_tools.team_sources import remove
-
-    url = remove(name)
+    url = team_sources.remove(name)
     if as_json:
         echo_json({"name": name, "url": url})
     else:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import echo_json, json_option
 from hpc_launch.cli.terminal import print_note
-
-if TYPE_CHECKING:
-    from hpc_launch.site_tools.learn import LearnedSite
-    from hpc_launch.site_tools.learn_hosts import LearnedHosts
+from hpc_launch.job.units import parse_duration
+from hpc_launch.preflight.short_run import Context
+from hpc_launch.prepare.prepare import detect_site
+from hpc_launch.runs.run_index import user_index
+from hpc_launch.schedulers.scheduler import scheduler_for
+from hpc_launch.service.poll import tracker_of
+from hpc_launch.site_tools.learn import LearnedSite, learn, measure, save, target
+from hpc_launch.site_tools.learn_hosts import LearnedHosts, learn_hosts
+from hpc_launch.view.site_tables import learned_lines
+from hpc_launch.view.terminal import waiting_notice
 
 
 @click.command("learn")
@@ -62,13 +68,6 @@ def command(
     hpc-launch sites learn mycluster --smoke --partition gpu -o sites/mycluster.yaml
     hpc-launch sites learn lab --hosts hostfile
     """
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.job.units import parse_duration
-    from hpc_launch.schedulers.scheduler import scheduler_for
-    from hpc_launch.site_tools.learn import LearnedSite, learn, save, target
-    from hpc_launch.site_tools.learn_hosts import learn_hosts
-    from hpc_launch.view.terminal import waiting_notice
-
     to_stdout = str(output) == "-"
     for wrong, message, hint in (
         (as_json and to_stdout, "-o - and --json exclude each other", "name a file with -o FILE"),
@@ -103,22 +102,12 @@ def command(
 
 
 def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
-    from hpc_launch.preflight.short_run import Context
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.schedulers.scheduler import scheduler_for
-    from hpc_launch.service.poll import tracker_of
-    from hpc_launch.site_tools.learn import measure
-
     index = user_index(os.environ)
     around = Context(scheduler_for("slurm"), lambda run: tracker_of([run], index), print_note, index)
     measure(lesson, path, partitions, seconds, around)
 
 
 def _show(lesson: LearnedSite | LearnedHosts, path: Path) -> None:
-    from hpc_launch.prepare.prepare import detect_site
-    from hpc_launch.site_tools.learn import LearnedSite, target
-    from hpc_launch.view.site_tables import learned_lines
-
     if not isinstance(lesson, LearnedSite):
         for line in learned_lines(lesson):
             click.echo(line, err=True)

@@ -7,17 +7,31 @@ import sys
 import time
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from hpc_launch.cli.follow import follow
 from hpc_launch.cli.shared_options import complete_run, echo_json, json_option
 from hpc_launch.cli.terminal import TERMINAL
-from hpc_launch.runs.status.run_status import RUN_STATES
+from hpc_launch.performance.run_times import run_times
+from hpc_launch.performance.time_account import TimeAccount
+from hpc_launch.runs.find_run import find_run
+from hpc_launch.runs.groups.pipeline_status import PipelineStatus
+from hpc_launch.runs.groups.sweep_status import SweepStatus
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index, IndexEntry, user_index
+from hpc_launch.runs.status.run_status import RUN_STATES, RunStatus
+from hpc_launch.service.poll import active_runs, poll_runs, poll_unfinished, poll_whole
+from hpc_launch.view.run_details import details
+from hpc_launch.view.run_table import goodput_lines, pipeline_lines, show, sweep_lines
+from hpc_launch.view.site_tables import lease_lines
+from hpc_launch.view.state_text import time_json
+from hpc_launch.view.terminal import wants_colour, write_lines
 
-if TYPE_CHECKING:
-    from hpc_launch.runs.status.run_status import RunStatus
+Listed = tuple[IndexEntry, RunStatus]
 
+NONE_ACTIVE = "no active runs; run `hpc-launch list` to see all runs"
 LEASES_S = 10.0
 """For how long the hosts of a run are asked for their leases."""
 
@@ -36,44 +50,27 @@ def status_command(run: str | None, as_json: bool) -> None:
     hpc-launch status @last
     hpc-launch status 12345 --json
     """
-    from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.groups.pipeline_status import PipelineStatus
-    from hpc_launch.runs.groups.sweep_status import SweepStatus
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.poll import active_runs, poll_whole
-    from hpc_launch.view.terminal import wants_colour, write_lines
-
     index = user_index(os.environ)
     if run is None:
         statuses = active_runs(index, TERMINAL)
         if as_json:
             echo_json([status.as_json() for status in statuses])
         elif statuses:
-            from hpc_launch.view.run_table import show
-
             show(statuses)
         else:
-            click.echo("no active runs; run `hpc-launch list` to see all runs", err=True)
+            click.echo(NONE_ACTIVE, err=True)
         return
     status = poll_whole(find_run(run, index, sweeps=True), index, TERMINAL)
     if isinstance(status, SweepStatus | PipelineStatus):
         if as_json:
             echo_json(status.as_json())
             return
-        from hpc_launch.view.run_table import pipeline_lines, sweep_lines
-
         write_lines(sweep_lines(status) if isinstance(status, SweepStatus) else pipeline_lines(status), sys.stdout)
         return
-    from hpc_launch.performance.run_times import run_times
-
     account = run_times(status, time.time()).account
     if as_json:
-        from hpc_launch.view.state_text import time_json
-
         echo_json({**status.as_json(), **time_json(account)})
         return
-    from hpc_launch.view.run_details import details
-
     hosts = _leases(status)
     write_lines(details(status, account=account, hosts_of_run=hosts, colour=wants_colour(sys.stdout)))
 
@@ -83,17 +80,10 @@ def _leases(status: RunStatus) -> list[str]:
     if not status.hosts:
         return []
     from hpc_launch.schedulers.ssh.ssh_hosts import holders_of, leases_of
-    from hpc_launch.view.site_tables import lease_lines
 
     with TERMINAL.doing("querying the hosts"):
         return lease_lines(holders_of(status.run, leases_of(status.hosts, LEASES_S)))
 
-
-if TYPE_CHECKING:
-    from hpc_launch.performance.time_account import TimeAccount
-    from hpc_launch.runs.run_index import Index, IndexEntry
-
-    Listed = tuple[IndexEntry, RunStatus]
 
 DEFAULT_LIMIT = 50
 """Runs listed without -n."""
@@ -130,12 +120,12 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
     hpc-launch list --goodput
     hpc-launch list --json
     """
-    from hpc_launch.runs.run_index import user_index
-
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
     polled = _poll(index, states, limit)
-    chosen = islice(merge(polled, index.finished(states, limit), key=_order, reverse=True), limit)
+    chosen = islice(
+        merge(polled, index.finished(states, limit), key=lambda one: (one[0].created, one[0].run), reverse=True), limit
+    )
     if as_json:
         echo_json([_as_json(status, goodput=goodput) for _, status in chosen])
         return
@@ -145,12 +135,8 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
         click.echo("no run is in this state" if index.count() else nothing, err=True)
         return
     if goodput:
-        from hpc_launch.view.run_table import show_goodput
-
-        show_goodput(shown, _accounts(shown))
+        write_lines(goodput_lines(shown, _accounts(shown)))
     else:
-        from hpc_launch.view.run_table import show
-
         show(shown)
     omitted = index.count() - len(shown)
     if omitted and most is None and not states:
@@ -159,34 +145,21 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
 
 def _poll(index: Index, states: tuple[str, ...], limit: int | None) -> list[Listed]:
     """The runs that are listed and whose final status the index does not have, newest first."""
-    from hpc_launch.service.poll import poll_unfinished
-
     index.check()
     # Without --state, only the runs that are shown need a query.
     polled = poll_unfinished(index, TERMINAL, None if states else limit)
     return [(entry, status) for entry, status in polled if not states or status.state in states]
 
 
-def _order(listed: Listed) -> tuple[float, str]:
-    return listed[0].created, listed[0].run
-
-
 def _as_json(status: RunStatus, *, goodput: bool) -> dict[str, Any]:
     shown = status.as_json(attempts=False)
     if goodput:
-        from hpc_launch.view.state_text import time_json
-
         shown |= time_json(*_accounts([status]))
     return shown
 
 
 def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
     """Where the time of each run went, by the files of all its attempts."""
-    from hpc_launch.performance.run_times import run_times
-    from hpc_launch.runs.layout import RunFolder
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.poll import poll_runs
-
     polled = poll_runs([RunFolder(status.folder) for status in statuses], user_index(os.environ), TERMINAL, drive=False)
     return [run_times(status, time.time()).account for status in polled]
 
@@ -202,18 +175,12 @@ def watch_command(runs: tuple[str, ...]) -> int:
     hpc-launch watch
     hpc-launch watch @last
     """
-    from hpc_launch.cli.follow import follow
-    from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.layout import RunFolder
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.poll import active_runs
-
     index = user_index(os.environ)
     if runs:
         folders = {folder.path: folder for folder in (find_run(run, index, sweeps=True) for run in runs)}
         return follow(list(folders.values()))
     active = [RunFolder(status.folder) for status in active_runs(index, TERMINAL)]
     if not active:
-        click.echo("no active runs; run `hpc-launch list` to see all runs", err=True)
+        click.echo(NONE_ACTIVE, err=True)
         return 0
     return follow(active)

@@ -21,6 +21,7 @@ from hpc_launch.view.terminal import is_terminal, waiting_notice
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hpc_launch.base.errors import UserError
     from hpc_launch.base.findings import Finding
 
 
@@ -63,11 +64,6 @@ def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
             click.echo(f"  hint: {visible(finding.hint)}", err=err)
 
 
-if TYPE_CHECKING:
-    from hpc_launch.base.errors import UserError
-    from hpc_launch.base.findings import Finding
-
-
 class Terminal(Listener):
     """Prints what a service does, and asks the user at the terminal."""
 
@@ -78,7 +74,6 @@ class Terminal(Listener):
         warn(findings)
 
     def fail(self, error: UserError) -> None:
-
         print_error(error)
 
     def doing(self, what: str) -> AbstractContextManager[Callable[[str], None]]:
@@ -93,10 +88,6 @@ class Terminal(Listener):
 
 
 TERMINAL = Terminal()
-
-
-if TYPE_CHECKING:
-    from hpc_launch.base.errors import UserError
 
 INTERNAL_ERROR = 5
 INTERRUPTED = 130
@@ -123,7 +114,8 @@ def run_guarded(group: click.Group) -> int:
             from hpc_launch.runs.find_run import RunElsewhere
 
             if isinstance(error, RunElsewhere):
-                return pass_on(error)
+                # The run's first host does the same, with the folder of the run there.
+                return run_there(error.host, [str(error.folder) if one == error.text else one for one in sys.argv[1:]])
             print_error(error)
             return error.exit_code
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
@@ -180,15 +172,6 @@ def _save_crash_report(error: Exception) -> None:
         where = "the report above"
     click.echo(visible(f"error: internal error: {type(error).__name__}: {error}"), err=True)
     click.echo(f"hint: report this bug and attach {where}; check it for private data first", err=True)
-
-
-if TYPE_CHECKING:
-    from hpc_launch.runs.find_run import RunElsewhere
-
-
-def pass_on(found: RunElsewhere) -> int:
-    """Run this command on the run's first host, with the folder of the run there. Returns its exit code."""
-    return run_there(found.host, [str(found.folder) if word == found.text else word for word in sys.argv[1:]])
 
 
 def run_there(host: str, arguments: Sequence[str]) -> int:

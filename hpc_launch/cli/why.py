@@ -13,13 +13,17 @@ import click
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, output_option
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, write_text
+from hpc_launch.performance.measured_pace import interval_of
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.rank_logs import follow
 from hpc_launch.runs.run_index import Index, user_index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.wait_for_end import Confirmation, over
+from hpc_launch.schedulers.scheduler import ENDED_STATES
 from hpc_launch.service.poll import poll_runs, tracker_of
+from hpc_launch.view.diagnosis_text import PerformanceReport, diagnosis_json, diagnosis_lines
 from hpc_launch.view.run_details import Printer, choose_node
 from hpc_launch.view.state_text import (
     detach_message,
@@ -36,7 +40,6 @@ from hpc_launch.view.terminal import wants_colour, write_lines
 if TYPE_CHECKING:
     from hpc_launch.runs.status.tracker import RunTracker
     from hpc_launch.service.diagnose import RunDiagnosis
-    from hpc_launch.view.diagnosis_text import PerformanceReport
 
 FAILED = 1
 
@@ -75,8 +78,6 @@ def why_command(
     hpc-launch why --log slurm-4711.out
     hpc-launch why --log node0.err node1.err
     """
-    from hpc_launch.view.diagnosis_text import diagnosis_json, diagnosis_lines
-
     found, report, times = None, None, {}
     if logs:
         from hpc_launch.service.diagnose import diagnose_logs, verdict_on
@@ -106,8 +107,6 @@ def _of_run(name: str | None, more: tuple[str, ...], number: int | None) -> RunD
 
 def _report(found: RunDiagnosis) -> PerformanceReport | None:
     """The report on an attempt that runs or succeeded."""
-    from hpc_launch.view.diagnosis_text import PerformanceReport
-
     if not found.alive and found.diagnosis.failure_class != "success":
         return None
     status = found.status
@@ -128,7 +127,6 @@ def report_command(run: str, output: Path | None) -> None:
     \b
     hpc-launch report @last -o run.html
     """
-    from hpc_launch.performance.measured_pace import interval_of
     from hpc_launch.report.run_page import RunReport, run_page
 
     index = user_index(os.environ)
@@ -172,8 +170,6 @@ def logs_command(run: str, following: bool, node: str | None, rank: int | None, 
     printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
     if following:
         return _follow(folder, index, printer, node=chosen, rank=rank, number=number)
-    from hpc_launch.runs.rank_logs import follow
-
     for line in follow(attempt, node=chosen, rank=rank):
         printer.show(line)
     printer.flush()
@@ -186,7 +182,6 @@ def _follow(
     run: RunFolder, index: Index, printer: Printer, *, node: int | None, rank: int | None, number: int | None
 ) -> int:
     """Follow the output until the run ends; with `number`, until that attempt ends."""
-    from hpc_launch.runs.rank_logs import follow
 
     def sleep(seconds: float) -> None:
         printer.flush()
@@ -245,8 +240,6 @@ class _OutputComplete:
         return later or (self._alone and self._has_ended(self.status))
 
     def _has_ended(self, status: RunStatus) -> bool:
-        from hpc_launch.schedulers.scheduler import ENDED_STATES
-
         ended = ENDED_STATES | {"VOID", "REQUEUED"}
         return any(attempt.number == self._attempt and attempt.state in ended for attempt in status.attempts)
 

@@ -13,17 +13,7 @@ from pathlib import Path
 from hpc_launch import __version__
 from hpc_launch.base.files import read_text
 from hpc_launch.performance.run_times import RunTimes
-from hpc_launch.report.charts import (
-    STYLE,
-    Curve,
-    curves,
-    document,
-    element,
-    escaped,
-    escaped_lines,
-    table,
-    timeline,
-)
+from hpc_launch.report.charts import STYLE, Curve, curves, document, element, escaped, escaped_lines, table, timeline
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus

@@ -16,10 +16,7 @@ from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration
 from hpc_launch.view.run_details import details, last_lines
 from hpc_launch.view.run_table import table_lines
-from hpc_launch.view.state_text import (
-    one_line,
-    progress_parts,
-)
+from hpc_launch.view.state_text import one_line, progress_parts
 from hpc_launch.view.terminal import is_terminal, tolerant, wants_colour
 
 if TYPE_CHECKING:

@@ -119,11 +119,6 @@ def goodput_lines(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount]
     return aligned(table)
 
 
-def show_goodput(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount]) -> None:
-    """Write the table to stdout."""
-    write_lines(goodput_lines(statuses, accounts))
-
-
 def _goodput(goodput: float | None) -> str:
     return "" if goodput is None else share(goodput)
 
@@ -169,7 +164,8 @@ def pipeline_lines(status: PipelineStatus) -> list[str]:
     """The table of `status PIPELINE`: its stages, what each waits for, and the runs of those that run several times."""
     rows = [["STAGE", "AFTER", "STATE", "STEP", "ATTEMPTS", "JOB", "WHY"]]
     for one in status.stages:
-        rows.append([one.stage.name, waits_for(one.stage), one.state, *_stage_columns(one), _why(one)])
+        why = "" if one.state == "COMPLETED" and one.sweep is None else one.reason or ""
+        rows.append([one.stage.name, waits_for(one.stage), one.state, *_stage_columns(one), why])
         for run in one.runs if one.stage.target is not None else ():
             why = "" if run.state == "COMPLETED" else run.reason or ""
             rows.append([f"  {run.run.rpartition('/')[2]}", "", run.state, *_run_columns(run), why])
@@ -200,7 +196,3 @@ def _stage_columns(one: StageStatus) -> tuple[str, str, str]:
         return "", "", ""
     step, attempts, job = _run_columns(one.runs[0])
     return f"{step} points" if one.sweep is not None and "/" in step else step, attempts, job
-
-
-def _why(one: StageStatus) -> str:
-    return "" if one.state == "COMPLETED" and one.sweep is None else one.reason or ""

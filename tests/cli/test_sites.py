@@ -144,7 +144,7 @@ def test_a_profile_is_shown_with_the_place_of_each_value(desk: Desk) -> None:
     assert lines[0].startswith("fabric.kind = slingshot   [base slingshot] ")
     assert "slingshot.yaml:" in lines[0]
     assert "did you mean `fabric.kind`?" in desk.sites("show", "isambard-ai", "fabric.knd", code=2).stderr
-    assert "hint: without KEY, `sites show` lists" in desk.sites("show", "isambard-ai", "zzz", code=2).stderr
+    assert "hint: without KEY, all keys are listed" in desk.sites("show", "isambard-ai", "zzz", code=2).stderr
     first = json.loads(desk.sites("show", "nvidia", "--json").stdout)[0]
     assert list(first) == ["kind", "key", "value", "layer", "file", "line", "note"]
     assert "${param.partition}" in desk.sites("show", "aws-p5", "queues").stdout
