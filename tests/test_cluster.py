@@ -5,15 +5,9 @@ That it is a real cluster, with real faults, shows in the tests that use it.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import pytest
-
 from tests.cluster import Cluster
-from tests.cluster.requirements import REPOSITORY
 from tests.cluster.syscalls import processes_of
 
 
@@ -41,23 +35,3 @@ def test_nothing_is_left_after_stop(cluster: Cluster, tmp_path: Path) -> None:
         assert processes_of(folder)
     assert_nothing_left(folder, manager)
     own.stop()
-
-
-@pytest.mark.slow
-def test_nothing_is_left_when_the_owner_is_killed(cluster: Cluster) -> None:
-    program = (
-        "from tests.cluster import Cluster; import time\n"
-        "c = Cluster.start(nodes=1, gpus_per_node=0, accounting=False)\n"
-        "print(c.manager, flush=True); time.sleep(300)"
-    )
-    owner = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
-    folder = Path(owner.stdout.readline().split()[2])
-    manager = int(owner.stdout.readline())
-    owner.kill()
-    owner.wait()
-    owner.stdout.close()
-    end = time.monotonic() + 30
-    while (folder.exists() or processes_of(folder)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert_nothing_left(folder, manager)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.agent import check_gpus as gpus
-from tests.agent.gpu_tool import Ask, Tool
 from tests.prove.node_check_tools import SMI
 
+Ask = Callable[[list[str], float], tuple[int, str]]
 CHECKS: dict[str, Callable[[Ask], dict[str, Any]]] = {
     "gpus": lambda ask: gpus.nvidia(4, "a100", ask),
     "gpu state": lambda ask: gpus.nvidia_state(ask),
@@ -25,13 +25,36 @@ CHECKS: dict[str, Callable[[Ask], dict[str, Any]]] = {
 }
 
 
+class Smi:
+    """A stand-in for nvidia-smi, which reads its fault from a file beside it; its answers are kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.note = folder / "nvidia-smi", folder / "node.smi"
+        self.path.write_text(SMI.replace("$(hostname)", "node"))
+        self.known: dict[tuple[str, ...], tuple[int, str]] = {}
+
+    def with_fault(self, fault: str = "", size: int = 10_000) -> Ask:
+        """It with this fault; its answers end after so many characters."""
+
+        def ask(words: list[str], _limit: float) -> tuple[int, str]:
+            asked = (fault, *words)
+            if asked not in self.known:
+                self.note.write_text(f"fault={fault!r}\n")
+                done = subprocess.run(["bash", self.path, *words[1:]], check=False, capture_output=True, text=True)
+                self.known[asked] = done.returncode, done.stdout
+            code, text = self.known[asked]
+            return code, text[:size]
+
+        return ask
+
+
 @pytest.fixture(scope="module")
-def smi(tmp_path_factory: pytest.TempPathFactory) -> Tool:
-    return Tool(tmp_path_factory.mktemp("smi") / "nvidia-smi", SMI, "smi")
+def smi(tmp_path_factory: pytest.TempPathFactory) -> Smi:
+    return Smi(tmp_path_factory.mktemp("smi"))
 
 
-def test_healthy_gpus_pass(smi: Tool) -> None:
-    found = {name: check(smi.cut(10000)) for name, check in CHECKS.items()}
+def test_healthy_gpus_pass(smi: Smi) -> None:
+    found = {name: check(smi.with_fault()) for name, check in CHECKS.items()}
     assert {name: one["ok"] for name, one in found.items()} == dict.fromkeys(CHECKS, True)
     assert found["gpu links"]["value"] == 8
     assert found["gpus"]["value"] == {"the GPU model": "NVIDIA A100-SXM4-80GB", "the GPU driver": "550.90.07"}
@@ -51,20 +74,20 @@ def test_healthy_gpus_pass(smi: Tool) -> None:
         ("HELD", "gpu processes", "61000 MiB of GPU 0 are in use"),
     ],
 )
-def test_a_fault_of_a_gpu_is_found(smi: Tool, fault: str, check: str, text: str) -> None:
-    found = CHECKS[check](smi.faulty(fault))
+def test_a_fault_of_a_gpu_is_found(smi: Smi, fault: str, check: str, text: str) -> None:
+    found = CHECKS[check](smi.with_fault(fault))
     assert found["ok"] is False
     assert found["text"].startswith(text)
 
 
-def test_a_link_that_is_down_counts(smi: Tool) -> None:
-    assert gpus.nvidia_links(4, smi.faulty("LINKS"))["value"] == 7
+def test_a_link_that_is_down_counts(smi: Smi) -> None:
+    assert gpus.nvidia_links(4, smi.with_fault("LINKS"))["value"] == 7
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_an_answer_truncated_at_any_byte_blames_nobody(smi: Tool, check: str) -> None:
+def test_an_answer_truncated_at_any_byte_blames_nobody(smi: Smi, check: str) -> None:
     for size in range(500):
-        found = CHECKS[check](smi.cut(size))
+        found = CHECKS[check](smi.with_fault(size=size))
         assert found["ok"] is not False, (size, found)
         if check == "gpu links" and found["ok"]:
             assert found["value"] == 8, size

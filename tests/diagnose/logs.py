@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from hpc_launch.diagnose.diagnose import diagnose
-from hpc_launch.diagnose.diagnosis import Diagnosis
+from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Diagnosis
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
 from hpc_launch.diagnose.rulebook import shipped
 from hpc_launch.diagnose.scan_log import scan
 
 BOOK = shipped()
+
+BY_CLASS: dict[str, Action] = {
+    **dict.fromkeys(FAILURE_CLASSES, "STOP"),
+    **dict.fromkeys(("cuda_oom", "host_oom", "shm_exhausted", "port_in_use"), "RETRY_CHANGED"),
+    **dict.fromkeys(("gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"), "RETRY_ELSEWHERE"),
+    **dict.fromkeys(("nccl_timeout", "rendezvous_failure", "filesystem_error", "hang_no_progress"), "RETRY"),
+    **dict.fromkeys(("time_limit", "preempted"), "CONTINUE"),
+    "success": "NONE",
+}
+"""What follows from a class unless the job file says otherwise."""
 
 
 def scanned(text: str | bytes, name: str = "train.log", **more: Any) -> LogScan:

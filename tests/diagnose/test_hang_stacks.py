@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hpc_launch.diagnose.hang_stacks import not_arrived, stack, stacks_in_log
 
 SPY = """\
@@ -43,13 +45,27 @@ def test_py_spy_gives_the_main_thread() -> None:
     assert frames[-1].call == "<module>"
 
 
-def test_a_rank_outside_the_collective_did_not_come() -> None:
-    text = _fault(0, "/v/torch/distributed/distributed_c10d.py", 2501, "all_reduce")
-    text += _fault(1, "/job/data.py", 12, "load_next_batch")
-    stacks = stacks_in_log(text.splitlines())
-    assert {rank: str(frame) for rank, frame in not_arrived(stacks).items()} == {
-        1: "/job/data.py:12 in load_next_batch"
-    }
+TORCH = "/v/torch/distributed/distributed_c10d.py"
+
+
+@pytest.mark.parametrize(
+    ("places", "missing"),
+    [
+        (
+            [(TORCH, 2501, "all_reduce"), ("/job/data.py", 12, "load_next_batch")],
+            {1: "/job/data.py:12 in load_next_batch"},
+        ),
+        # With NCCL the call returns at once; all wait where they first look at a result.
+        ([("/job/train.py", 40 if rank != 2 else 12, "step") for rank in range(4)], {2: "/job/train.py:12 in step"}),
+        ([(TORCH, 9, "barrier")] * 3, {}),
+        ([("/job/a.py", 1, "f"), ("/job/b.py", 2, "g")], {}),
+    ],
+    ids=["outside the collective", "the odd one out", "all wait", "two that differ"],
+)
+def test_which_rank_did_not_come(places: list[tuple[str, int, str]], missing: dict[int, str]) -> None:
+    text = "".join(_fault(rank, *place) for rank, place in enumerate(places))
+    found = not_arrived(stacks_in_log(text.splitlines()))
+    assert {rank: str(frame) for rank, frame in found.items()} == missing
 
 
 def test_numbers_that_no_program_has_are_no_frames() -> None:
@@ -57,19 +73,3 @@ def test_numbers_that_no_program_has_are_no_frames() -> None:
     text = _fault(0, "/job/train.py", 40, "step").replace("40", "9" * 5000)
     assert stacks_in_log(text.splitlines())[0][0].line == 77
     assert stacks_in_log([f"[{'9' * 5000}]: Fatal Python error: Aborted"]) == {}
-
-
-def test_without_a_collective_on_the_stack_the_odd_one_out_did_not_come() -> None:
-    # With NCCL the call returns at once; all wait where they first look at a result.
-    text = "".join(_fault(rank, "/job/train.py", 40 if rank != 2 else 12, "step") for rank in range(4))
-    assert list(not_arrived(stacks_in_log(text.splitlines()))) == [2]
-
-
-def test_where_all_wait_nobody_is_blamed() -> None:
-    text = "".join(_fault(rank, "/v/torch/distributed/distributed_c10d.py", 9, "barrier") for rank in range(3))
-    assert not_arrived(stacks_in_log(text.splitlines())) == {}
-
-
-def test_two_that_differ_blame_nobody() -> None:
-    text = _fault(0, "/job/a.py", 1, "f") + _fault(1, "/job/b.py", 2, "g")
-    assert not_arrived(stacks_in_log(text.splitlines())) == {}

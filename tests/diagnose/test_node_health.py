@@ -39,15 +39,10 @@ def test_the_same_attempt_counts_once() -> None:
     assert one.count == 1
 
 
-def test_what_may_be_another_nodes_fault_has_to_be_said_twice() -> None:
-    first, second = (note("n1", run=run, failure_class="nccl_system_error") for run in "ab")
-    assert not standing([first], 1)[0].avoided
-    assert standing([first, second], 1)[0].avoided
-
-
-def test_what_another_user_of_the_node_may_have_caused_has_to_be_said_twice() -> None:
-    """`node_unfit`: a full /tmp, say, and no fault of the node itself."""
-    first, second = (note("n1", run=run, failure_class="node_failure", cause="node_unfit") for run in "ab")
+@pytest.mark.parametrize(("kind", "cause"), [("nccl_system_error", ""), ("node_failure", "node_unfit")])
+def test_what_another_user_of_the_node_may_have_caused_has_to_be_said_twice(kind: str, cause: str) -> None:
+    """Or another node. `node_unfit`: a full /tmp, say, and no fault of the node itself."""
+    first, second = (note("n1", run=run, failure_class=kind, cause=cause) for run in "ab")
     assert not standing([first], 1)[0].avoided
     assert standing([first, second], 1)[0].avoided
 

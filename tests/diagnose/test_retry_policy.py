@@ -10,17 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hpc_launch.diagnose.decide_verdict import AttemptProgress, BatchState, ChangeFacts, PastAttempt, Policy, decide
-from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Diagnosis, Verdict
+from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Diagnosis, Verdict
 from hpc_launch.job.retry import Backoff, Reaction, Retry, RetryStep
+from tests.diagnose.logs import BY_CLASS
 
-BY_CLASS: dict[str, Action] = {
-    **dict.fromkeys(FAILURE_CLASSES, "STOP"),
-    **dict.fromkeys(("cuda_oom", "host_oom", "shm_exhausted", "port_in_use"), "RETRY_CHANGED"),
-    **dict.fromkeys(("gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"), "RETRY_ELSEWHERE"),
-    **dict.fromkeys(("nccl_timeout", "rendezvous_failure", "filesystem_error", "hang_no_progress"), "RETRY"),
-    **dict.fromkeys(("time_limit", "preempted"), "CONTINUE"),
-    "success": "NONE",
-}
 STILL = AttemptProgress(False)
 FACTS = ChangeFacts(
     batch=BatchState("args.micro", 8, "args.accumulation", 2),

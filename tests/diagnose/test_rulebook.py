@@ -13,16 +13,10 @@ from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
 from hpc_launch.diagnose.log_line import LONGEST
 from hpc_launch.diagnose.regex_literals import needed_words
 from hpc_launch.diagnose.rulebook import Compiled, FailureRule, parse_rules
-
-BOOK = rulebook.shipped()
+from tests.diagnose.logs import BOOK, BY_CLASS
 
 CAUSES = 95
 """How many finer causes there are: one more or less is a change of what scripts may rely on."""
-
-CHANGED = {"cuda_oom", "host_oom", "shm_exhausted", "port_in_use"}
-ELSEWHERE = {"gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"}
-AGAIN = {"nccl_timeout", "rendezvous_failure", "filesystem_error", "hang_no_progress"}
-ON = {"time_limit", "preempted"}
 
 
 @pytest.mark.parametrize("rule", BOOK.rules.values(), ids=lambda rule: rule.id)
@@ -59,15 +53,7 @@ def test_a_class_that_can_be_found_has_a_rule() -> None:
 
 
 def test_default_verdicts() -> None:
-    for name, facts in BOOK.classes.items():
-        expected = {
-            name in CHANGED: "RETRY_CHANGED",
-            name in ELSEWHERE: "RETRY_ELSEWHERE",
-            name in AGAIN: "RETRY",
-            name in ON: "CONTINUE",
-            name == "success": "NONE",
-        }.get(True, "STOP")
-        assert facts.verdict == expected, name
+    assert {name: facts.verdict for name, facts in BOOK.classes.items()} == BY_CLASS
 
 
 @pytest.mark.slow

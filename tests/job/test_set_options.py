@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.document import KeyPath, flow_yaml
+from hpc_launch.job.document import KeyPath
 from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.sweep_points import label, points_of
@@ -34,13 +33,6 @@ def test_a_point_keeps_every_character_of_a_value(text: str) -> None:
     for written in ({}, as_written):
         (point,) = points_of(Sweep(grid={"args.x": [text]}), written)
         assert value_of(point.sets[0]) == text
-
-
-@pytest.mark.parametrize("value", [*TEXTS, ["a\nb", 1, None], {"k\n": True}, 1.5])
-def test_any_value_is_written_as_yaml_of_one_line(value: Any) -> None:
-    text = flow_yaml(value)
-    assert text.isprintable()
-    assert yaml.safe_load(text) == value
 
 
 def test_the_value_of_a_secret_is_in_no_message() -> None:
