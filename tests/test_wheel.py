@@ -15,15 +15,15 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parent.parent
 
 
-def run(*command: str | Path, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command in a clean environment: of the caller's only what pip needs to reach its packages."""
+def run(*command: str | Path, cwd: Path, code: int = 0, **more: str) -> str:
+    """What a command prints in a clean environment: of the caller's only what pip needs to reach its packages."""
     kept = {
         key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_")) or key.endswith("_proxy")
     }
     environment = {**kept, "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(cwd), **more}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -48,33 +48,22 @@ def test_it_brings_neither_torch_nor_deepspeed(installed: Path) -> None:
 def test_it_submits_the_example(installed: Path, tmp_path: Path) -> None:
     (job,) = installed.glob("lib/python*/site-packages/hpc_launch/_data/examples/tiny-gpt/job.yaml")
     launch = installed / "bin" / "hpc-launch"
-    assert "--site NAME" in run(launch, "submit", "--help", cwd=tmp_path).stdout
+    assert "--site NAME" in run(launch, "submit", "--help", cwd=tmp_path)
     # torch is not in this environment: the job names the interpreter that has it.
-    done = run(
-        launch, "submit", job, "--site", "local", "--wait",
-        "--set", f"environment.python={sys.executable}", "--set", "args.steps=3", "--set", "nodes=1",
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert "COMPLETED" in done.stdout + done.stderr
-    assert "COMPLETED" in run(launch, "list", cwd=tmp_path).stdout
+    sets = ("--set", f"environment.python={sys.executable}", "--set", "args.steps=3", "--set", "nodes=1")
+    assert "COMPLETED" in run(launch, "submit", job, "--site", "local", "--wait", *sets, cwd=tmp_path)
+    assert "COMPLETED" in run(launch, "list", cwd=tmp_path)
 
 
 def test_the_recipes_for_images_are_in_it(installed: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [installed / "bin" / "hpc-launch", "containers", "build", "no-such-recipe"],
-        cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "name a file, or one of cpu, cuda, rocm" in done.stderr
+    launch = installed / "bin" / "hpc-launch"
+    said = run(launch, "containers", "build", "no-such-recipe", cwd=tmp_path, code=2)
+    assert "name a file, or one of cpu, cuda, rocm" in said
     assert list(installed.glob("lib/python*/site-packages/hpc_launch/_data/containers/*.Containerfile"))
 
 
 def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('never')\n")
     (tmp_path / "job.yaml").write_text("name: x\nsite: local\nscript: train.py\nprocesses_per_node: 1\n")
-    done = subprocess.run(
-        [installed / "bin" / "hpc-launch", "submit", "job.yaml", "--wait"],
-        cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "No module named 'torch'" in done.stdout + done.stderr
+    said = run(installed / "bin" / "hpc-launch", "submit", "job.yaml", "--wait", cwd=tmp_path, code=1)
+    assert "No module named 'torch'" in said

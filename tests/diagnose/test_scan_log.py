@@ -127,33 +127,23 @@ def test_task_numbers_count_only_where_all_lines_have_one() -> None:
     assert why("3: a list in a text\nValueError: x\n").first_failure.rank is None
 
 
+HERE = time.mktime((2025, 11, 20, 12, 27, 38, 0, 0, -1))
+"""By this machine's clock."""
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("texts", "expected"),
     [
-        ("2025-11-20T12:27:38Z x", 1763641658.0),
-        ("2025-11-20 12:27:38,500+00:00 x", 1763641658.5),
-        ("[2025-11-20 13:27:38+0100] x", 1763641658.0),
+        (["2025-11-20T12:27:38Z x", "[2025-11-20 13:27:38+0100] x"], 1763641658.0),
+        (["2025-11-20 12:27:38,500+00:00 x"], 1763641658.5),
+        (["2025-11-20 12:27:38 x", "2025/11/20 12:27:38 x", "time      : 2025-11-20_12:27:38"], HERE),
+        (["11/20/2025 12:27:38 x", "[Thu Nov 20 12:27:38 2025] x", "Nov 20 12:27:38 host kernel: x"], HERE),
+        (["[E1120 12:27:38.000 a.cpp:1] x"], HERE),
+        (["", "99:99:99", "2025-99-99 99:99:99", "12:27:38 loss", "Foo 20 12:27:38"], None),
     ],
 )
-def test_times_with_a_zone(text: str, expected: float) -> None:
-    assert line_time(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "2025-11-20 12:27:38 x", "2025/11/20 12:27:38 x", "time      : 2025-11-20_12:27:38", "11/20/2025 12:27:38 x",
-        "[Thu Nov 20 12:27:38 2025] x", "Nov 20 12:27:38 host kernel: x", "[E1120 12:27:38.000 a.cpp:1] x",
-    ],
-)  # fmt: skip
-def test_times_by_this_machine_s_clock(text: str) -> None:
-    expected = time.mktime((2025, 11, 20, 12, 27, 38, 0, 0, -1))
-    assert line_time(text, 2025) == expected
-
-
-@pytest.mark.parametrize("text", ["", "99:99:99", "2025-99-99 99:99:99", "12:27:38 loss", "Foo 20 12:27:38"])
-def test_no_time(text: str) -> None:
-    assert line_time(text, 2025) is None
+def test_the_time_of_a_line(texts: list[str], expected: float | None) -> None:
+    assert [line_time(text, 2025) for text in texts] == [expected] * len(texts)
 
 
 def test_a_torn_traceback_of_two_ranks() -> None:
