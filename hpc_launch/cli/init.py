@@ -16,7 +16,7 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
 from hpc_launch.cli.terminal import print_note, warn, write_text
 from hpc_launch.from_script.convert import Conversion, compare, convert, is_same, prepare_files
-from hpc_launch.from_script.new_job import Question, likely_trainings, new_job_text, questions, read_training
+from hpc_launch.from_script.new_job import Question, new_job_text, questions, read_training
 from hpc_launch.from_script.old_job import OldScript
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.shell_text import visible
@@ -208,8 +208,7 @@ def _new_job(
     asker = _Asker(defaults=defaults)
     script = str(training) if training is not None else str(answers.pop("script", ""))
     if not script:
-        found = likely_trainings(Path())
-        script = asker.ask_text("TRAINING", "the training's Python file", found[0] if len(found) == 1 else None, found)
+        script = asker.ask_text("TRAINING", "the training's Python file", None)
     name, written = _site(site or answers.pop("site", None), asker)
     if not script or name is None:
         raise asker.refusal()

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.from_script.draft import SitePart, accounts_for, job_name, job_text, known_site, own_profile, site_text
+from hpc_launch.from_script.draft import SitePart, job_name, job_text, known_site, own_profile
 from hpc_launch.from_script.old_job import LaunchSize, OldJob, OldLaunch, OldScript, choose, launch_size
-from hpc_launch.from_script.script_text import Ledger, ScriptText, Word, parse, read_script, take_out
-from hpc_launch.from_script.settings import DEBUGGING, NOT_NEEDED, RENDEZVOUS
+from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Value, parse, read_script, take_out
+from hpc_launch.from_script.settings import RENDEZVOUS
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.statements import Reader
 from hpc_launch.from_script.variables import Variables
@@ -32,7 +32,7 @@ from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
 from hpc_launch.sites.read_profile import load_site_profile
 from hpc_launch.sites.search_path import is_file_name
 
-_PLACEHOLDER = re.compile(r"<([A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+)>")
+_PLACEHOLDER = re.compile(r"<[A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+>")
 """`<YOUR_ACCOUNT>` of an example, which bash would take for redirections."""
 
 
@@ -98,11 +98,9 @@ def convert(
     part = _known(script, site, environment.get("HPC_LAUNCH_SITE"), output)
     if part is None:
         part = own_profile(script, job_name(output.stem).lower(), site_path.name)
-    elif part.profile is not None:
-        script = replace(script, accounts=accounts_for(script, part.profile))
     prefix = os.path.relpath(folder, output.parent.resolve())
     text = job_text(script, part, "" if prefix == "." else prefix)
-    return Conversion(script, part, output, text, site_path, site_text(script, part) if part.profile is None else None)
+    return Conversion(script, part, output, text, site_path, part.text)
 
 
 def _known(script: OldScript, site: str | None, usual: str | None, output: Path) -> SitePart | None:
@@ -122,19 +120,18 @@ def _known(script: OldScript, site: str | None, usual: str | None, output: Path)
     return known_site(script, profile, reference) if site or usual or profile.scheduler.type == "slurm" else None
 
 
-def understand(script: ScriptText, name: str, folder: str, environment: Mapping[str, str]) -> OldScript:
+def understand(script: str, name: str, folder: str, environment: Mapping[str, str]) -> OldScript:
     """Read the text of a script that is submitted in `folder`. Raises UsageError for one that cannot be read."""
-    lines = script.text.split("\n")
-    filled = _PLACEHOLDER.sub(r"\1", script.text)
+    lines = script.split("\n")
     ledger = Ledger(lines)
-    request = Request(filled.split("\n"), ledger)
-    root = parse(filled)
-    if root is None:
-        raise UsageError(f"{name} nests commands deeper than can be read", "name an sbatch script")
-    constants = {"SLURM_JOB_NAME": name, **request.constants()}  # sbatch(1), --job-name
-    base = os.path.join(folder, request.get("chdir") or "")
-    reader = Reader(request, Variables(constants, environment, folder), ledger, base)
-    reader.script(root)
+    request = Request(lines, ledger)
+    variables = Variables({"SLURM_JOB_NAME": name, **request.constants()}, environment, folder)  # sbatch(1), --job-name
+    variables.assign("PWD", Value(os.path.normpath(os.path.join(folder, request.get("chdir") or ""))))
+    reader = Reader(request, variables, ledger)
+    try:
+        reader.script(parse(script))
+    except RecursionError:
+        raise UsageError(f"{name} nests commands deeper than can be read", "name an sbatch script") from None
     job = reader.job
     launch = choose(job, request, ledger)
     if launch is not None:
@@ -146,8 +143,9 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
         if "\ufffd" in line and (line.startswith("#SBATCH") or not line.lstrip().startswith("#")):
             ledger.not_understood([number], "bytes that are not UTF-8: write the value")
     size = launch_size(launch, request) if launch is not None else None
-    remarks = (*script.remarks, *_remarks(launch, size))
-    return OldScript(name, folder, request, job, launch, size, ledger.accounts(), reader.followed, remarks)
+    return OldScript(
+        name, folder, request, job, launch, size, ledger.accounts(), reader.followed, _remarks(launch, size)
+    )
 
 
 def _remarks(launch: OldLaunch | None, size: LaunchSize | None) -> list[str]:
@@ -157,7 +155,7 @@ def _remarks(launch: OldLaunch | None, size: LaunchSize | None) -> list[str]:
     if size.starts_per_node > 1 and launch.processes_per_node is not None:
         times = f"{size.starts_per_node} times on each node"
         return [f"the old script starts {launch.launcher} {times}; once is right"]
-    if launch.launcher in {"torchrun", "deepspeed"} and not launch.by_srun and size.nodes > 1 and not launch.pdsh:
+    if launch.launcher == "torchrun" and not launch.by_srun and size.nodes > 1:
         return [f"the old script starts {launch.launcher} on the first of {size.nodes} nodes only"]
     return []
 
@@ -165,23 +163,22 @@ def _remarks(launch: OldLaunch | None, size: LaunchSize | None) -> list[str]:
 def _keep_secrets(job: OldJob, launch: OldLaunch, ledger: Ledger) -> None:
     """Values of secrets are copied from nowhere: not from the launch line, nor from other variables."""
 
-    def kept(word: Word) -> Word:
-        text, names, lost = take_out(word.text)
-        for name in names:
-            job.add_secret(name)
-        if lost:
-            ledger.not_understood([word.line], "a secret, which is not copied: `secrets:` and `${shell.NAME}`")
-        elif names:
-            ledger.taken([word.line], "secrets", why="values of secrets are not copied: set them in your shell")
-        return word.with_text(text)
+    def kept(text: str, line: int) -> str:
+        hidden, names = take_out(text)
+        job.secrets += [name for name in names if name not in job.secrets]
+        if hidden != text:
+            ledger.not_understood([line], "a secret, which is not copied: `secrets:` and `${shell.NAME}`")
+        return hidden
 
-    for name in [name for name in launch.env if SECRET_NAME.search(name)]:
+    for name in filter(SECRET_NAME.search, [*launch.env]):
         del launch.env[name]
-        job.add_secret(name)
+        job.secrets += [name] if name not in job.secrets else []
         ledger.taken(launch.lines, "secrets", why=f"the value of {name} is not copied: set it in your shell")
-    launch.words, launch.arguments = list(map(kept, launch.words)), list(map(kept, launch.arguments))
-    launch.env = {name: kept(Word(value, launch.lines[0])).value for name, value in launch.env.items()}
-    job.env = {name: (kept(Word(value, line)).value, line) for name, (value, line) in job.env.items()}
+    launch.words = [word.with_text(kept(word.text, word.line)) for word in launch.words]
+    launch.arguments = [word.with_text(kept(word.text, word.line)) for word in launch.arguments]
+    line = launch.lines[0]
+    launch.env = {name: replace(one, text=kept(one.text, line)) for name, one in launch.env.items()}
+    job.env = {name: (replace(one, text=kept(one.text, at)), at) for name, (one, at) in job.env.items()}
 
 
 _NAMES = {var: name for name, var in RUNTIME.items()}
@@ -270,9 +267,8 @@ class _Comparison:
                 time = format_time(parse_time(time))
             yield _row("time limit", time, format_time(plan.time_limit_s) if plan.time_limit_s else None)
         options = {line.option: line.value for line in plan.directives}
-        for name in ("partition", "qos", "account", "constraint"):
-            if request.get(name):
-                yield _row(name, request.get(name), options.get(name))
+        asked = [name for name in ("partition", "qos", "account", "constraint") if request.get(name)]
+        yield from (_row(name, request.get(name), options.get(name)) for name in asked)
 
     def program(self, launch: OldLaunch) -> Iterator[ComparedValue]:
         program = self.plan.program
@@ -304,11 +300,6 @@ class _Comparison:
             image = asked.get("image")
             local = image and asked["runtime"] != "pyxis" and "://" not in image
             yield _row("image", self.path(str(image)) if local else image, container.image if container else None)
-        binds = [self.plain(bind) for bind in container.binds] if container is not None else []
-        for bind in asked.get("binds", []):
-            source, colon, inside = bind.partition(":")
-            path = self.path(source) + colon + inside
-            yield _row("bind", path, path if path in binds else None)
 
     def environment(self, launch: OldLaunch) -> Iterator[ComparedValue]:
         job, plan = self.script.job, self.plan
@@ -319,19 +310,17 @@ class _Comparison:
         }
         wanted = {name: value for name, (value, _) in job.env.items()} | launch.env
         launchers = {name: "set by the launcher" for name in wanted if name in RENDEZVOUS}
-        left_out = job.left_out | launchers | {name: NOT_NEEDED for name in wanted if name in DEBUGGING}
+        left_out = job.left_out | launchers
         for name, value in wanted.items():
             if name not in left_out:
-                yield _row(name, self.filled(value.text), ours.get(name), "" if value.known else value.why)
+                yield _row(name, self.filled(value.text), ours.get(name), "" if value.known else NOT_KNOWN)
         for name, reason in left_out.items():
             old = self.filled(wanted[name].text) if name in wanted else "set"
             yield ComparedValue(name, old, ours.get(name), "left out", reason)
         for name in job.secrets:
             yield _row(name, "(a secret)", "(a secret)" if name in plan.secrets else None)
-        for name, prefix in job.prepend.items():
-            yield _row(name, f"{self.filled(prefix)}:…", f"{ours[name]}:…" if name in ours else None)
         for variable in plan.variables:
-            if variable.name not in {*wanted, *left_out, *job.prepend}:
+            if variable.name not in {*wanted, *left_out}:
                 yield ComparedValue(variable.name, None, ours[variable.name], "added", str(variable.origin))
 
 

@@ -8,72 +8,69 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hpc_launch.from_script.old_job import OldLaunch, OldScript
-from hpc_launch.from_script.script_text import LineAccount, Word
-from hpc_launch.from_script.settings import DEBUGGING, NETWORK, RENDEZVOUS
+from hpc_launch.from_script.script_text import Word
+from hpc_launch.from_script.settings import RENDEZVOUS
 from hpc_launch.job.document import yaml_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.sites.profile import SiteProfile
 
 
 class SitePart(Struct, frozen=True, kw_only=True):
-    """What belongs to the site: a profile of its own, or, for a known site, what its profile may lack."""
+    """What belongs to the site, so that the job does not say it."""
 
     reference: str | None
     """`site:` of the job file."""
-    data: dict[str, Any]
-    notes: Mapping[tuple[str, ...], str] = {}
-    profile: SiteProfile | None = None
-    """The known site."""
+    text: str | None = None
+    """The profile that was drafted, where no site is known."""
     queue: str | None = None
-    queue_note: str = ""
     gpus: int | None = None
     cpus: int | None = None
     runtime: str | None = None
-    variables: frozenset[str] = frozenset()
-    """Variables that the site profile sets, so that the job does not."""
     sbatch: Mapping[str, str | bool] = {}
 
 
 def own_profile(script: OldScript, name: str, reference: str) -> SitePart:
     """A profile of a cluster that has exactly what the script requests."""
-    request, size = script.request, script.size
+    request, size, job = script.request, script.size, script.job
     gpus = size.gpus_per_node if size is not None else request.gpus_per_node
     asked = size.cpus_per_node if size is not None else None
     cpus = asked or max(size.processes_per_node if size is not None else 1, 1)
     container = script.launch.container if script.launch is not None else None
+    runtime = container["runtime"] if container else None
+    pulls = container is not None and "://" in container["image"] and runtime != "pyxis"
     notes: dict[tuple[str, ...], str] = {}
-    node: dict[str, Any] = {"cpus": cpus}
     if asked is None:
         notes["node_classes", "node", "cpus"] = "a guess: the script requests none"
+    notes["node_classes", "node", "gpus"] = "as many as the script requests; correct it if a node has more"
+    notes["containers", "pull_on_nodes"] = "as the script does; `hpc-launch containers pull` does it once"
+    node: dict[str, Any] = {"cpus": cpus}
     if gpus:
-        node |= {"gpus": gpus, "gpu_request": request.gpu_request}
-        node |= {"gpu_type": request.gpu_type} if request.gpu_type else {}
-        notes["node_classes", "node", "gpus"] = "as many as the script requests; correct it if a node has more"
-    queue: dict[str, Any] = {"node_class": "node", "memory": "omit", **_queue_options(script)}
-    if request.get("exclusive") is not None:
-        queue["exclusive"] = True
+        node |= {"gpus": gpus, "gpu_request": request.gpu_request, "gpu_type": request.gpu_type}
+    exclusive = request.get("exclusive") is not None
+    queue = {"node_class": "node", "memory": "omit", **_queue_options(script), "exclusive": exclusive}
     data: dict[str, Any] = {
         "name": name,
         "title": f"drafted from {script.name}",
         "status": "draft",
         "scheduler": "slurm",
-        "node_classes": {"node": node},
-        "queues": {(request.get("partition") or "default").partition(",")[0]: queue},
-        **_extras(script, set()),
+        "node_classes": {"node": _given(node)},
+        "queues": {(request.get("partition") or "default").partition(",")[0]: _given(queue)},
+        "network": {"master": {"suffix": job.suffix}} if job.suffix else None,
+        "containers": _given({"runtime": runtime, "pull_on_nodes": pulls}),
     }
-    runtime = container["runtime"] if container else None
-    if container:
-        data["containers"] = {"runtime": runtime}
-        if "://" in container["image"] and runtime != "pyxis":
-            data["containers"]["pull_on_nodes"] = True
-            notes["containers", "pull_on_nodes"] = "as the script does; `hpc-launch containers pull` does it once"
-    network = frozenset(name for name in script.job.env if NETWORK.match(name))
-    return SitePart(
-        reference=reference, data=data, notes=notes, gpus=gpus, cpus=cpus, runtime=runtime, variables=network
-    )
+    head = [
+        f"Drafted by `hpc-launch init --from {visible(script.name)}` from that script alone.",
+        "On the cluster, `hpc-launch sites learn` drafts a better one from what Slurm reports.",
+    ]
+    text = yaml_text(_given(data), notes, head)
+    return SitePart(reference=reference, text=text, gpus=gpus, cpus=cpus, runtime=runtime)
+
+
+def _given(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not empty."""
+    return {key: value for key, value in data.items() if value}
 
 
 def _queue_options(script: OldScript) -> dict[str, str]:
@@ -81,7 +78,7 @@ def _queue_options(script: OldScript) -> dict[str, str]:
 
 
 def known_site(script: OldScript, profile: SiteProfile, reference: str | None) -> SitePart:
-    """The queue of a known site for the script's partition, and what its profile may lack."""
+    """The queue of a known site for the script's partition."""
     asked = _queue_options(script)
     partition, qos = asked.get("partition"), asked.get("qos")
     fitting = (name for name, one in profile.queues.items() if one.partition == partition and qos in {None, one.qos})
@@ -93,71 +90,23 @@ def known_site(script: OldScript, profile: SiteProfile, reference: str | None) -
         extra["exclusive"] = True
     return SitePart(
         reference=reference,
-        data=_extras(script, {name for setting in profile.env for name in setting.set}),
-        profile=profile,
         queue=queue if queue != profile.default_queue else None,
-        queue_note=f"partition {partition}" if queue and queue != partition else "",
         runtime=profile.containers.runtime,
         sbatch=extra,
     )
 
 
-def accounts_for(script: OldScript, profile: SiteProfile) -> tuple[LineAccount, ...]:
-    """The accounts where the site is known: its profile is not changed, so lines for it are left to a person."""
-    result = []
-    for account in script.accounts:
-        steps = {"site: prelude"} if profile.login_shell else {"site: prelude", "site: login_shell"}
-        if any(re.search(rf"\b{re.escape(name)}=", account.text) for name in script.job.prepend):
-            steps.add("site: env")
-        keys = tuple("env" if key == "site: env" else key for key in account.keys if key not in steps)
-        changed = replace(account, keys=keys)
-        if steps & set(account.keys):
-            why = f"for the profile of {profile.name}, if it lacks this: see the end of the job file"
-            why = f"{account.why}; {why}" if account.why else why
-            changed = replace(changed, outcome="not_understood", why=why)
-        result.append(changed)
-    return tuple(result)
-
-
-def _extras(script: OldScript, known: set[str]) -> dict[str, Any]:
-    """Steps and variables that every job of the site needs."""
-    job = script.job
-    network = {name: value.text for name, (value, _) in job.env.items() if NETWORK.match(name) and name not in known}
-    settings: list[dict[str, Any]] = [{"set": network, "why": f"from {script.name}"}] if network else []
-    settings += [{"prepend": job.prepend}] if job.prepend else []
-    result = {
-        "login_shell": any(account.keys == ("site: login_shell",) for account in script.accounts),
-        "prelude": job.prelude,
-        "env": settings,
-        "network": {"master": {"suffix": job.suffix}} if job.suffix else None,
-    }
-    return {key: value for key, value in result.items() if value}
-
-
-def site_text(script: OldScript, site: SitePart) -> str:
-    """The site profile, for a script whose site is not known."""
-    head = [
-        f"Drafted by `hpc-launch init --from {visible(script.name)}` from that script alone.",
-        "On the cluster, `hpc-launch sites learn` drafts a better one from what Slurm reports.",
-    ]
-    return yaml_text(site.data, site.notes, head)
-
-
 def job_text(script: OldScript, site: SitePart, prefix: str) -> str:
     """The job file, with what was not understood as comments. `prefix`: from its folder to that of the old job."""
-    draft = _Draft(script, site, prefix)
     head = [f"Written by `hpc-launch init --from {script.name}`.", *(f"Note: {one}." for one in script.remarks)]
-    keys = {key: value for key, value in draft.keys().items() if value not in (None, "", [], {})}
-    lines = [yaml_text(keys, draft.notes, [visible(line) for line in head]).rstrip("\n")]
+    keys = {key: value for key, value in _Draft(script, site, prefix).keys().items() if value not in (None, "", [], {})}
+    lines = [yaml_text(keys, {("memory",): "per node"}, [visible(line) for line in head]).rstrip("\n")]
     if doubts := script.of("not_understood"):
         lines += ["", f"# Not understood in {visible(script.name)}; decide about these lines:"]
         for account in doubts:
             text = visible(account.text.strip())
             lines.append(f"#   {account.line}: {text if len(text) <= 100 else text[:99] + '…'}")
             lines.append(f"#      {visible(account.why)}")
-    if site.profile is not None and site.data:
-        lines += ["", f"# For the profile of {site.profile.name}, if it lacks them:"]
-        lines += [f"#   {line}" for line in yaml_text(site.data, {}, []).splitlines()]
     return "\n".join(lines) + "\n"
 
 
@@ -167,22 +116,16 @@ def job_name(text: str) -> str:
 
 
 class _Draft:
-    """The keys of the job file, in the order of the reference page, and comments."""
+    """The keys of the job file, in the order of the reference page."""
 
     def __init__(self, script: OldScript, site: SitePart, prefix: str) -> None:
         self.script, self.site, self.prefix = script, site, prefix
-        self.notes: dict[tuple[str, ...], str] = {}
 
     def keys(self) -> dict[str, Any]:
         """All keys; what is empty stays at its default."""
         request, launch, job, site = self.script.request, self.script.launch, self.script.job, self.site
         container = dict(launch.container or {}) if launch is not None else {}
         workdir = container.pop("workdir", None) or job.workdir or request.get("chdir")
-        signal = {"signal_before": f"{request.signal_before}s"} if request.signal_before else None
-        self.notes["checkpoint",] = "the training is warned this long before the time limit"
-        self.notes["secrets",] = "set them in your shell or in secrets.env"
-        if site.queue_note:
-            self.notes["queue",] = site.queue_note
         return {
             "name": job_name(request.get("job-name") or os.path.splitext(self.script.name)[0]),
             "site": site.reference,
@@ -196,7 +139,7 @@ class _Draft:
             "secrets": job.secrets,
             "container": self._container(container) if container else None,
             "workdir": self._from_start(workdir) if workdir else self.prefix,
-            "checkpoint": signal,
+            "checkpoint": {"signal_before": f"{request.signal_before}s"} if request.signal_before else None,
             "exclude": [request.get("exclude")] if request.get("exclude") else None,
             "sbatch": {**request.passed_on, **site.sbatch},
         }
@@ -207,8 +150,6 @@ class _Draft:
             return {}
         time = request.get("time") or ""
         own = not size.once and size.processes_per_node != max(size.gpus_per_node, 1)
-        self.notes["processes_per_node",] = "not one per GPU"
-        self.notes["memory",] = "per node"
         return {
             "nodes": size.nodes if size.nodes > 1 else None,
             "gpus_per_node": size.gpus_per_node if size.gpus_per_node != site.gpus else None,
@@ -219,23 +160,17 @@ class _Draft:
         }
 
     def _launcher(self, launch: OldLaunch) -> dict[str, Any]:
-        options = {"options": launch.options, "max_restarts": launch.max_restarts}
-        given = {key: value for key, value in options.items() if value}
-        if launch.launcher == "none":
-            self.notes["launcher",] = "the program starts once, on the first node"
         usual = None if launch.launcher == "torchrun" else launch.launcher
-        return {"launcher": {"name": launch.launcher, **given} if given else usual}
+        restarts = launch.max_restarts
+        return {"launcher": {"name": launch.launcher, "max_restarts": restarts} if restarts else usual}
 
     def _program(self, launch: OldLaunch) -> dict[str, Any]:
-        words = [word.text for word in launch.words]
+        words, arguments = [word.text for word in launch.words], arguments_of(launch.arguments)
         first = words[0] if words else ""
         if launch.program == "command":
-            self.notes["command",] = "started without a shell"
             return {"command": [*words, *(word.text for word in launch.arguments)]}
-        arguments = arguments_of(launch.arguments)
         in_image = launch.container is not None and os.path.isabs(first)
         if launch.program == "script" and (in_image or "${shell." in first or "${job." in first):
-            self.notes["command",] = "inside the image" if in_image else "known only in the job"
             return {"command": ["python3", *words], "args": arguments}
         return {launch.program: self._here(first) if launch.program == "script" and first else first, "args": arguments}
 
@@ -249,16 +184,11 @@ class _Draft:
         return _static(os.path.normpath(path if _is_rooted(path) else os.path.join(self.prefix, path)))
 
     def _variables(self, launch: OldLaunch | None) -> dict[str, Any]:
-        job = self.script.job
-        variables: dict[str, Any] = {
-            name: value.text for name, (value, _) in job.env.items() if name not in self.site.variables
-        }
-        for name in filter(NETWORK.match, variables):
-            self.notes["env", name] = "for the site profile, if all its jobs need it"
+        variables = {name: value.text for name, (value, _) in self.script.job.env.items()}
         for name, value in launch.env.items() if launch is not None else ():
-            if value.known and name not in DEBUGGING and name not in RENDEZVOUS:
+            if value.known and name not in RENDEZVOUS:
                 variables[name] = value.text
-        return variables | dict.fromkeys(job.unset)
+        return variables
 
     def _software(self, launch: OldLaunch | None) -> dict[str, Any]:
         found = self.script.job.software
@@ -269,7 +199,7 @@ class _Draft:
             "venv": self._from_start(found["venv"]) if "venv" in found else None,
             "python": _static(launch.python or "") if launch is not None else None,
         }
-        return {key: value for key, value in software.items() if value}
+        return _given(software)
 
     def _container(self, data: dict[str, Any]) -> dict[str, Any] | str:
         local = data["runtime"] != "pyxis" and "://" not in data["image"]

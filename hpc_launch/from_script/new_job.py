@@ -15,7 +15,6 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.draft import job_name
 from hpc_launch.images.check_image import top_imports
 from hpc_launch.job.document import yaml_text
-from hpc_launch.job.shell_text import visible
 from hpc_launch.job.units import format_time, parse_time
 from hpc_launch.sites.profile import SiteProfile
 
@@ -27,12 +26,10 @@ _SEVERAL = re.compile(
 
 
 class TrainingOption(Struct, frozen=True):
-    """One option of the training's command line, by its name as a key of `args:`; the default as the source has it."""
+    """One option of the training's command line that starts with dashes, by its name as a key of `args:`."""
 
     name: str
-    positional: bool = False
     required: bool = False
-    default: str | None = None
     help: str = ""
 
 
@@ -68,28 +65,16 @@ def _options(tree: ast.Module) -> Iterator[TrainingOption]:
     """The options that argparse's method or click's decorators declare."""
     for node in ast.walk(tree):
         called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        if not isinstance(node, ast.Call) or called not in {"add_argument", "option", "argument"}:
+        if not isinstance(node, ast.Call) or called not in {"add_argument", "option"}:
             continue
         names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
         if not names:
             continue
-        constants = {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
-        default = next((ast.unparse(one.value) for one in node.keywords if one.arg == "default"), None)
         chosen = next((name for name in names if name.startswith("--")), names[0])
-        positional = not chosen.startswith("-")
-        optional = constants.get("nargs") in {"?", "*"} or default is not None
-        required = bool(constants.get("required", positional and not optional))
-        name = chosen.lstrip("-").partition("/")[0]
-        yield TrainingOption(name, positional, required, default, str(constants.get("help", "")))
-
-
-def likely_trainings(folder: Path) -> list[str]:
-    """Python files of a folder that look like programs: those named after training first."""
-    small = [
-        path for path in sorted(folder.glob("*.py"))[:200] if os.path.isfile(path) and path.stat().st_size <= MAX_BYTES
-    ]
-    found = [path.name for path in small if os.access(path, os.R_OK) and b"__main__" in path.read_bytes()]
-    return sorted(found, key=lambda name: ("train" not in name, "main" not in name, name))
+        if chosen.startswith("-"):
+            constants = {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
+            name = chosen.lstrip("-").partition("/")[0]
+            yield TrainingOption(name, bool(constants.get("required")), str(constants.get("help", "")))
 
 
 class Question(Struct, frozen=True):
@@ -142,7 +127,7 @@ def questions(site: SiteProfile, training: TrainingSource, account: str | None) 
         limit = format_time(queue.default_time) if queue is not None and queue.default_time else "01:00:00"
         result.append(Question("time", "time limit", limit, _duration))
     for option in training.options:
-        if option.required and not option.positional:
+        if option.required:
             about = f" ({option.help})" if option.help else ""
             result.append(Question(f"args.{option.name}", f"--{option.name}{about}", None, _argument))
     return result
@@ -153,7 +138,6 @@ def new_job_text(
 ) -> str:
     """The job file. `answers` are nested as in a job file; `environment` is that of this shell."""
     launcher = answers.get("launcher", training.launcher)
-    why = f"{script} imports {training.framework}" if training.framework else f"{script} starts one process"
     conda = environment.get("CONDA_DEFAULT_ENV", "") if environment.get("CONDA_PREFIX") else ""
     software = {"conda": "" if conda == "base" else conda, "venv": environment.get("VIRTUAL_ENV")}
     data: dict[str, Any] = {
@@ -165,27 +149,7 @@ def new_job_text(
         "environment": {key: value for key, value in software.items() if value},
     }
     data = {key: value for key, value in data.items() if value is not None and value != {}}
-    notes: dict[tuple[str, ...], str] = {}
-    if "launcher" in data and "launcher" not in answers:
-        notes["launcher",] = why
-    if "environment" in data:
-        notes["environment",] = "active in the shell that ran `hpc-launch init`"
     for key, value in answers.items():
         data[key] = {**data[key], **value} if isinstance(data.get(key), dict) and isinstance(value, dict) else value
     head = ["Written by `hpc-launch init`. All keys: `docs/job-file.md`; `hpc-launch validate` checks the file."]
-    return yaml_text(data, notes, head) + _other_options(training, data.get("args"), script)
-
-
-def _other_options(training: TrainingSource, given: Any, script: str) -> str:
-    """The training's options that the job leaves at their defaults, as comments."""
-    known = given if isinstance(given, Mapping) else {}
-    lines = []
-    for option in training.options:
-        if option.name not in known and not option.required:
-            about = f"  # {visible(option.help)}" if option.help else ""
-            lines.append(f"#   {visible(option.name)}: {visible(option.default or 'unset')}{about}"[:120])
-    positional = [option.name for option in training.options if option.positional and option.required]
-    if positional:
-        lines.append(f"# It also takes {visible(', '.join(positional))} as words: write `args:` as a list for them.")
-    head = f"# Other options of {visible(script)}, with their defaults; add those to change to `args:`."
-    return "\n".join([head, *lines]) + "\n" if lines else ""
+    return yaml_text(data, {}, head)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from hpc_launch.from_script.script_text import Ledger, LineAccount, Value, Word
+from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, LineAccount, Value, Word, without_secrets
 from hpc_launch.from_script.slurm_request import Request
 
 
@@ -22,8 +22,6 @@ class OldLaunch:
     words: list[Word] = field(default_factory=list)
     """The script or module, or all words of a command."""
     arguments: list[Word] = field(default_factory=list)
-    options: list[str] = field(default_factory=list)
-    """The launcher's own options that stay."""
     workdir: str | None = None
     """The folder in which the line stands."""
     job_env: dict[str, tuple[Value, int]] = field(default_factory=dict)
@@ -39,14 +37,19 @@ class OldLaunch:
     one_node: bool = False
     """Whether its srun names one node, as in a loop over nodes."""
     max_restarts: int | None = None
-    pdsh: bool = False
     container: dict[str, Any] | None = None
     """`container:` of the job file, with `workdir` if it sets one."""
     env: dict[str, Value] = field(default_factory=dict)
     python: str | None = None
     doubts: list[tuple[int, str]] = field(default_factory=list)
     """Lines with parts that were not understood."""
-    keys: list[str] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[str]:
+        """Where its content is in the job file."""
+        found = {"launcher": self.launcher != "none", self.program: True, "args": self.arguments, "env": self.env}
+        found |= {"environment.python": self.python, "container": self.container}
+        return [key for key, holds in found.items() if holds]
 
     def doubt(self, word: Word, why: str) -> None:
         """A part that was not understood."""
@@ -59,25 +62,14 @@ class OldJob:
 
     software: dict[str, Any] = field(default_factory=dict)
     """`environment:` of the job file."""
-    prelude: list[dict[str, Any]] = field(default_factory=list)
-    """Steps for the site profile."""
     env: dict[str, tuple[Value, int]] = field(default_factory=dict)
-    prepend: dict[str, str] = field(default_factory=dict)
-    unset: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
     workdir: str | None = None
-    last_folder: str | None = None
-    """The folder before the last `cd`."""
     suffix: str | None = None
     """Appended to the first host's name for the fast network."""
     launches: list[OldLaunch] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Variables that the job does not need, with the reason."""
-
-    def add_secret(self, name: str) -> None:
-        """A variable whose value the new job reads from its environment."""
-        if name not in self.secrets:
-            self.secrets.append(name)
 
 
 class LaunchSize(Struct, frozen=True):
@@ -106,7 +98,7 @@ class OldScript(Struct, frozen=True):
     accounts: tuple[LineAccount, ...]
     followed: Mapping[str, tuple[LineAccount, ...]]
     """Accounts of local shell files that the launch line starts."""
-    remarks: tuple[str, ...]
+    remarks: list[str]
 
     def of(self, outcome: str) -> list[LineAccount]:
         """The accounts with one outcome."""
@@ -163,16 +155,16 @@ def choose(job: OldJob, request: Request, ledger: Ledger) -> OldLaunch | None:
 def _account(launch: OldLaunch, size: LaunchSize, ledger: Ledger) -> None:
     """The account of the training's lines, with the parts that were not understood and values that the text does not
     decide."""
-    ledger.taken(launch.lines, *dict.fromkeys(launch.keys))
+    ledger.taken(launch.lines, *launch.keys)
     for line, why in launch.doubts:
         ledger.not_understood([line], why)
     for word in (*launch.words, *launch.arguments):
         if not word.value.known:
             line = word.line if word.line in launch.lines else launch.lines[0]
-            ledger.not_understood([line], f"`{word.raw[:60]}` {word.value.why}")
+            ledger.not_understood([line], f"`{without_secrets(word.text)[:60]}` {NOT_KNOWN}")
     for name, value in launch.env.items():
         if not value.known:
-            ledger.not_understood(launch.lines[:1], f"{name} {value.why}")
+            ledger.not_understood(launch.lines[:1], f"{name} {NOT_KNOWN}")
     if launch.by_srun and not launch.one_node and launch.tasks not in {None, size.nodes * size.starts_per_node}:
         why = f"{launch.tasks} tasks on {size.nodes} nodes: a job file starts as many on each"
         ledger.not_understood(launch.lines[:1], why)

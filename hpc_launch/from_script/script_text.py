@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,26 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.job.container import SECRET_NAME
 
 MAX_BYTES = 4 << 20
 """Slurm's default limit of a script (slurm.conf(5), max_script_size)."""
-MAX_FOLLOWED = 256 << 10
-"""Bytes of a local shell file that a script starts."""
-DEEPEST = 100
-"""Deeper nesting than people write: `((((…`."""
 Node = Any
 """A `tree_sitter.Node`; its packages are imported only when a script is read."""
 
 
-class ScriptText(Struct, frozen=True):
-    """The text of a script, with LF line ends, and remarks on what was changed to read it."""
-
-    text: str
-    remarks: tuple[str, ...] = ()
-
-
-def read_script(path: Path) -> ScriptText:
+def read_script(path: Path) -> str:
     """The script's text. Raises UsageError for a file that sbatch would refuse too, or that cannot be read."""
     try:
         if not os.path.isfile(path):
@@ -49,49 +35,24 @@ def read_script(path: Path) -> ScriptText:
     return decode(data, str(path))
 
 
-def decode(data: bytes, name: str) -> ScriptText:
-    """The text of a script's bytes. Raises UsageError as `read_script` does."""
+def decode(data: bytes, name: str) -> str:
+    """The text of a script's bytes; those that are not UTF-8 become \ufffd. Raises UsageError as `read_script` does."""
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MiB, Slurm's limit of a script", "name a script")
-    if b"\0" in data:
-        line = data[: data.index(b"\0")].count(b"\n") + 1
-        raise UsageError(f"{name}:{line}: a NUL byte; sbatch refuses such a script", "name a text file in UTF-8")
-    text = data.decode("utf-8", "replace")
-    found = {
-        "the script begins with a byte order mark; sbatch refuses such a script": text.startswith("\ufeff"),
-        "the script is not valid UTF-8; the invalid bytes are shown as \ufffd": "\ufffd" in text,
-        "the script has DOS line ends; sbatch refuses such a script": "\r" in text,
-    }
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    return ScriptText(text, tuple(remark for remark, holds in found.items() if holds))
+    for mark, what in ((b"\0", "a NUL byte"), (b"\r", "a DOS line end"), (b"\xef\xbb\xbf", "a byte order mark")):
+        if mark in data and (mark < b"\xef" or data.startswith(mark)):
+            line = data[: data.index(mark)].count(b"\n") + 1
+            raise UsageError(f"{name}:{line}: {what}; sbatch refuses such a script", "name a text file in UTF-8")
+    return data.decode("utf-8", "replace")
 
 
-def small_script(path: str) -> str | None:
-    """The text of a local shell file, if it is a small one."""
-    with suppress(OSError, UsageError):
-        if os.path.isfile(path) and os.path.getsize(path) <= MAX_FOLLOWED:
-            return read_script(Path(path)).text
-    return None
+def parse(text: str) -> Node:
+    """The root node. What bash would refuse has nodes of type ERROR."""
+    import tree_sitter
+    import tree_sitter_bash
 
-
-@cache
-def _parser() -> Any:
-    try:
-        import tree_sitter
-        import tree_sitter_bash
-    except ImportError as error:
-        message = f"reading shell scripts needs tree-sitter and its bash grammar: {error}"
-        raise UsageError(message, "install them: pip install tree-sitter tree-sitter-bash") from error
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-
-
-def parse(text: str) -> Node | None:
-    """The root node; None if it is nested deeper than scripts are. What bash would refuse has nodes of type ERROR."""
-    root = _parser().parse(text.encode("utf-8", "replace")).root_node
-    level, depth = [root], 0
-    while level:
-        level, depth = [child for node in level for child in node.named_children], depth + 1
-    return root if depth <= DEEPEST + 1 else None
+    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    return parser.parse(text.encode("utf-8", "replace")).root_node
 
 
 def text_of(node: Node | None) -> str:
@@ -118,26 +79,15 @@ class Value(Struct, frozen=True):
 
     text: str
     known: bool = True
-    uses: frozenset[str] = frozenset()
-    """What it stands for: `master` (the first host), `port`, `rank` (a process's own), `hosts`, `array` (the index in a
-    job array), `parameter` (an argument of the script)."""
-
-    @property
-    def why(self) -> str:
-        """Why it is not known."""
-        reasons = {
-            "array": "depends on the index in a job array",
-            "rank": "depends on the process: the training finds its rank in RANK and LOCAL_RANK",
-            "parameter": "is an argument of the script: write its value",
-        }
-        return next((reasons[use] for use in reasons if use in self.uses), "is known only in the job: write its value")
+    hosts: bool = False
+    """Whether it tells the nodes of the job or the address of one, which the new job finds itself."""
 
     def __add__(self, other: Value) -> Value:
-        return Value(self.text + other.text, self.known and other.known, self.uses | other.uses)
+        return Value(self.text + other.text, self.known and other.known, self.hosts or other.hosts)
 
 
-MASTER = Value("${shell.MASTER_ADDR}", True, frozenset({"master"}))
-"""The first host, as the rendezvous of the new job has it."""
+NOT_KNOWN = "is known only in the job: write its value"
+"""Of a name or a word whose value the text does not decide."""
 
 
 def literal(text: str) -> Value:
@@ -145,9 +95,9 @@ def literal(text: str) -> Value:
     return Value(text.replace("${", "$${"))
 
 
-def unknown(text: str, *uses: str) -> Value:
+def unknown(text: str, *, hosts: bool = False) -> Value:
     """A part of the script that only its run would know, shown as it is."""
-    return Value(text.replace("${", "$${"), False, frozenset(uses))
+    return Value(text.replace("${", "$${"), False, hosts)
 
 
 class Word(Struct, frozen=True):
@@ -155,7 +105,6 @@ class Word(Struct, frozen=True):
 
     value: Value
     line: int
-    raw: str = ""
 
     @property
     def text(self) -> str:
@@ -171,140 +120,84 @@ class Word(Struct, frozen=True):
         return int(self.text) if self.value.known and self.text.isdecimal() and len(self.text) < 10 else None
 
 
-class Option(Struct, frozen=True):
-    """One option, by its long name without dashes; `value` is None for a flag."""
-
-    name: str
-    value: Word | None
-    line: int
-    known: bool = True
-
-    @property
-    def text(self) -> str:
-        """The text of its value."""
-        return self.value.text if self.value is not None else ""
-
-
 class Split(Struct, frozen=True):
-    """The options of a command, and what follows them."""
+    """The options of a command, each a long name without dashes and its value (empty for a flag), and what follows."""
 
-    options: list[Option]
+    options: list[tuple[str, Word]]
     rest: list[Word]
 
     def last(self, *names: str) -> Word | None:
         """The value of the last of these options."""
-        return next((one.value for one in reversed(self.options) if one.name in names and one.value is not None), None)
+        return next((value for name, value in reversed(self.options) if name in names), None)
 
     def number(self, *names: str) -> int | None:
         """The same as a number."""
         word = self.last(*names)
         return word.number() if word is not None else None
 
-    def has(self, *names: str) -> bool:
-        """Whether one of these options is given."""
-        return any(option.name in names for option in self.options)
 
+class OptionTable(Struct, frozen=True):
+    """How to read the options of a command, by names with dashes; `_` is read as a dash.
 
-class OptionTable:
-    """The options of a command, by their names with dashes; `_` is read as a dash.
-
-    Args: valued: names of options with a value. flags: of those without. short: long names of letters. pairs: names of
-    options with two words, read as `A=B`. single_dash: whether every option may have one dash, as in Open MPI.
+    Args: flags: names of options without a value; all others have one. short: long names of letters.
     """
 
-    def __init__(
-        self, valued: str, flags: str, short: Mapping[str, str] = {}, pairs: str = "", *, single_dash: bool = False
-    ) -> None:
-        self.flags, self.pairs = frozenset(flags.split()), frozenset(pairs.split())
-        self.valued = frozenset(valued.split()) - self.flags
-        self.known = self.valued | self.flags | self.pairs
-        self.short = short
-        self.single_dash = single_dash
+    flags: str
+    short: Mapping[str, str] = {}
 
     def split(self, words: Sequence[Word]) -> Split:
         """The options before the first word that is not one."""
-        options: list[Option] = []
+        options: list[tuple[str, Word]] = []
         left = list(words)
-        while left and left[0].text.startswith("-") and left[0].text != "-":
+        while left and left[0].text.startswith("-") and left[0].text not in {"-", "--"}:
             word = left.pop(0)
-            if word.text == "--":
-                break
-            if word.text.startswith("--") or self.single_dash:
-                name, equals, rest = word.text.lstrip("-").partition("=")
-                name = self._full(name.replace("_", "-"))
+            if word.text.startswith("--"):
+                name, equals, rest = word.text[2:].partition("=")
+                name = name.replace("_", "-")
             else:
                 name, rest = self.short.get(word.text[1], word.text[1]), word.text[2:].removeprefix("=")
-                equals = rest if name not in self.flags else ""
-                if rest and name in self.flags:
+                equals = rest if name not in self.flags.split() else ""
+                if rest and name in self.flags.split():
                     left.insert(0, word.with_text(f"-{rest}"))
-            value = word.with_text(rest) if equals else None
-            if value is None and name in self.pairs and len(left) > 1:
-                first = left.pop(0)
-                value = left[0].with_text(f"{first.text}={left.pop(0).text}")
-            elif value is None and name in self.valued and left:
+            value = word.with_text(rest if equals else "")
+            if not equals and name not in self.flags.split() and left and not re.match(r"--|.*\.py$", left[0].text):
                 value = left.pop(0)
-            options.append(Option(name, value, word.line, name in self.known))
-        return Split(options, left)
-
-    def _full(self, name: str) -> str:
-        """The whole name: unambiguous beginnings are accepted (getopt_long(3), and Python's argparse)."""
-        found = [known for known in self.known if known.startswith(name)]
-        return found[0] if len(found) == 1 and len(name) > 2 else name
+            options.append((name, value))
+        return Split(options, left[1:] if left and left[0].text == "--" else left)
 
 
 Outcome = Literal["unnecessary", "taken", "not_understood"]
 _RANK = {"unnecessary": 0, "taken": 1, "not_understood": 2}
-_SECRET = re.compile(
-    r"(\b(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)=|(?i:--?[\w-]*(?:api[_-]?key|token|password|secret)(?:=|\s+)))"
-    r"(\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)"
-)
+_QUOTED = r"(\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)"
+_ASSIGNED = re.compile(rf"\b((?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD))=(?![\"']?\$){_QUOTED}")
+_OPTION = re.compile(rf"((?i:--?[\w-]*(?:api[_-]?key|token|password|secret)(?:=|\s+)))(?![\"']?\$){_QUOTED}")
 _LOGIN = re.compile(r"((?:wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b[^;&|]*?)(\s)([A-Za-z0-9_]{16,})")
 _CREDENTIAL = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|"
     r"glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|(?<=://)[^\s/:@]+:[^\s/@]+(?=@))"
 )
 """What the services themselves mark as a key, and a password in a URL."""
-_ASSIGNED = re.compile(r"\b(?P<name>\w*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD))=(?!\$)(?:\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)")
 
 
 def without_secrets(text: str) -> str:
     """The text, with dots in place of values that look like a password or a key."""
-    hidden = _SECRET.sub(lambda found: found[0] if found[2].strip("\"'")[:1] == "$" else f"{found[1]}…", text)
-    return _CREDENTIAL.sub("…", _LOGIN.sub(r"\1\2…", hidden))
+    return _CREDENTIAL.sub("…", _LOGIN.sub(r"\1\2…", _OPTION.sub(r"\1…", _ASSIGNED.sub(r"\1=…", text))))
 
 
-def take_out(text: str) -> tuple[str, list[str], bool]:
-    """A value without secrets, the variables that it reads instead, and whether a value was left out for good."""
-    names = [name for name in re.findall(r"(?<!\$)\$\{shell\.(\w+)\}", text) if SECRET_NAME.search(name)]
-
-    def read_variable(found: re.Match[str]) -> str:
-        name = found["name"]
-        if not SECRET_NAME.search(name):
-            return found[0]
-        names.append(name)
-        return f"{name}=${name}" if " " in text else f"{name}=${{shell.{name}}}"  # with blanks: text of `bash -c`
-
-    kept = _ASSIGNED.sub(read_variable, text)
-    hidden = _CREDENTIAL.sub("…", kept)
-    return hidden, names, hidden != kept
+def take_out(text: str) -> tuple[str, list[str]]:
+    """A value without secrets, and the secret variables that it reads."""
+    names = re.findall(r"(?<!\$)\$\{shell\.(\w*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD))\}", text)
+    return _CREDENTIAL.sub("…", _ASSIGNED.sub(r"\1=…", text)), names
 
 
-class LineAccount(Struct, frozen=True):
+class LineAccount(Struct):
     """What became of one line. `keys`: where its content is in the job file or the site profile."""
 
     line: int
-    text: str
-    outcome: Outcome
-    keys: tuple[str, ...]
-    why: str
-
-
-class Note(Struct):
-    """What is known of one line so far."""
-
-    outcome: Outcome
+    text: str = ""
+    outcome: Outcome = "unnecessary"
     keys: list[str] = []
-    reasons: list[str] = []
+    why: str = ""
 
 
 class Ledger:
@@ -312,7 +205,7 @@ class Ledger:
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
-        self.notes: dict[int, Note] = {}
+        self.notes: dict[int, LineAccount] = {}
 
     def taken(self, lines: Iterable[int], *keys: str, why: str = "") -> None:
         """The lines' content is in these keys."""
@@ -329,20 +222,18 @@ class Ledger:
     def _note(self, lines: Iterable[int], outcome: Outcome, why: str, keys: Iterable[str] = ()) -> None:
         """Several statements of a line share its account: the one that needs most attention decides."""
         for line in lines:
-            note = self.notes.setdefault(line, Note("unnecessary"))
+            note = self.notes.setdefault(line, LineAccount(line))
             if _RANK[outcome] > _RANK[note.outcome]:
-                note.outcome, note.reasons = outcome, []
-            if why and why not in note.reasons and outcome == note.outcome:
-                note.reasons.append(why)
+                note.outcome, note.why = outcome, ""
+            if outcome == note.outcome and without_secrets(why) not in note.why:
+                note.why = "; ".join(filter(None, (note.why, without_secrets(why))))
             note.keys += [key for key in keys if key not in note.keys]
 
     def accounts(self) -> tuple[LineAccount, ...]:
         """One account for each line that is not blank, in order."""
-        result = []
-        nothing = Note("not_understood", reasons=["not read as a shell command"])
-        for number, line in enumerate(self._lines, 1):
-            if line.strip():
-                note = self.notes.get(number, nothing)
-                why = without_secrets("; ".join(note.reasons))
-                result.append(LineAccount(number, without_secrets(line), note.outcome, tuple(note.keys), why))
-        return tuple(result)
+        nothing = LineAccount(0, outcome="not_understood", why="not read as a shell command")
+        return tuple(
+            replace(self.notes.get(number, nothing), line=number, text=without_secrets(line))
+            for number, line in enumerate(self._lines, 1)
+            if line.strip()
+        )

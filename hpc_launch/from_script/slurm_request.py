@@ -6,18 +6,14 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from hpc_launch.from_script.script_text import Ledger, Option, OptionTable, Word, literal
+from hpc_launch.from_script.script_text import Ledger, OptionTable, Word, literal
 
 _SHORT = {
-    "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint", "c": "cpus-per-task",
-    "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold", "h": "help",
-    "I": "immediate", "i": "input", "J": "job-name", "k": "no-kill", "K": "kill-on-bad-exit", "L": "licenses",
-    "l": "label", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit",
-    "o": "output", "p": "partition", "Q": "quiet", "q": "qos", "r": "relative", "S": "core-spec",
-    "s": "oversubscribe", "t": "time", "u": "unbuffered", "v": "verbose", "W": "wait", "w": "nodelist",
-    "X": "disable-status", "x": "exclude",
+    "A": "account", "a": "array", "C": "constraint", "c": "cpus-per-task", "D": "chdir", "d": "dependency",
+    "e": "error", "G": "gpus", "J": "job-name", "K": "kill-on-bad-exit", "L": "licenses", "l": "label",
+    "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output",
+    "p": "partition", "Q": "quiet", "q": "qos", "r": "relative", "s": "oversubscribe", "t": "time",
+    "u": "unbuffered", "v": "verbose", "W": "wait", "w": "nodelist", "X": "disable-status", "x": "exclude",
 }  # fmt: skip
 _KEYS = {
     "name": "job-name",
@@ -38,27 +34,24 @@ _UNNECESSARY = frozenset(
     "parsable quiet verbose propagate get-user-env unbuffered label".split()
 )
 """Logs, restarts, places of processes and how a job ends: hpc-launch does this itself, or the site profile says it."""
-_PASSED_ON = (
+_PASSED_ON = frozenset(
     "mail-type mail-user reservation dependency comment licenses hint distribution nice begin deadline switches "
-    "segment nodelist wckey priority prefer contiguous clusters mem-bind profile threads-per-core sockets-per-node "
-    "tmp network cores-per-socket core-spec thread-spec cpu-freq gpu-freq spread-job mincpus gres-flags delay-boot "
-    "time-min acctg-freq power reboot use-min-nodes bb bbf batch mcs-label oversubscribe overcommit"
+    "nodelist wckey contiguous clusters mem-bind profile threads-per-core tmp network core-spec cpu-freq gpu-freq "
+    "spread-job gres-flags time-min oversubscribe overcommit".split()
 )
 _FLAGS = (
-    "hold help no-kill label overcommit quiet unbuffered verbose disable-status contiguous exclusive get-user-env "
-    "ignore-pbs no-requeue oversubscribe overlap exact parsable propagate reboot requeue spread-job test-only "
-    "use-min-nodes kill-on-bad-exit immediate nice multi-prog pty preserve-env resv-ports wait-for-children "
-    "container-mount-home no-container-mount-home container-writable container-remap-root no-container-remap-root "
-    "no-container-entrypoint container-entrypoint"
+    "hold no-kill label overcommit quiet unbuffered verbose disable-status contiguous exclusive get-user-env "
+    "ignore-pbs no-requeue oversubscribe overlap exact parsable propagate reboot requeue spread-job use-min-nodes "
+    "kill-on-bad-exit immediate nice multi-prog pty preserve-env container-mount-home no-container-mount-home "
+    "container-writable container-remap-root no-container-remap-root"
 )
-_VALUED = (
-    f"{' '.join(_TAKEN)} {' '.join(_UNNECESSARY)} {_PASSED_ON} array extra-node-info nodefile input relative container "
-    "container-id export export-file gpus-per-socket ntasks-per-core tres-per-task wait-all-nodes tasks-per-node "
-    "cpu-bind mpi task-prolog task-epilog het-group bcast epilog prolog container-image container-mounts "
-    "container-workdir container-name container-save container-env jobid job-id accel-bind"
+SRUN, _SBATCH = OptionTable(_FLAGS, _SHORT), OptionTable(f"{_FLAGS} wait", _SHORT)
+_OF_STEP = (
+    "export tasks-per-node cpu-bind mpi jobid input accel-bind relative disable-status overlap exact preserve-env "
+    "container-image container-mounts container-remap-root no-container-remap-root"
 )
-SRUN = OptionTable(_VALUED, _FLAGS, {**_SHORT, "E": "preserve-env"})
-_SBATCH = OptionTable(_VALUED, f"{_FLAGS} wait", _SHORT)
+SRUN_KNOWN = (_TAKEN.keys() | _UNNECESSARY | _PASSED_ON | {*_OF_STEP.split()}) - {"constraint", "exclude"}
+"""Options of srun that are read, or that a job file does not need."""
 _COUNTED = re.compile(r"(?:([A-Za-z][\w.-]*):)?(\d+)\Z")
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=](\d+))?(?:\(.*\))?\Z")
 
@@ -70,9 +63,10 @@ class Request:
         """Read the lines of a script, with the account of each directive and of the comments around them."""
         self._ledger = ledger
         self._options = _read_options(lines, ledger)
-        self.texts = {option.name: option.text for option in self._options}
-        for option in self._options:
-            self._account(option)
+        self.texts = {name: value.text for name, value in self._options}
+        self.get = self.texts.get
+        for name, value in self._options:
+            self._account(name, value)
         nodes, tasks = self._number("nodes"), self._number("ntasks")
         per_node = self._number("ntasks-per-node")
         if nodes is None:
@@ -97,10 +91,6 @@ class Request:
         self.cpus_per_node: int | None = cpus or (self._number("cpus-per-gpu") or 0) * gpus or None
         self.memory = self._memory()
 
-    def get(self, name: str) -> str | None:
-        """The text of an option; a flag's is empty."""
-        return self.texts.get(name)
-
     @property
     def signal_before(self) -> int | None:
         """Seconds of `--signal=B:USR1@300`."""
@@ -110,7 +100,7 @@ class Request:
     @property
     def passed_on(self) -> dict[str, str | bool]:
         """Options that sbatch gets as they are."""
-        return {name: text or True for name, text in self.texts.items() if name in _PASSED_ON.split()}
+        return {name: text or True for name, text in self.texts.items() if name in _PASSED_ON}
 
     def constants(self) -> dict[str, str]:
         """The variables of Slurm that the directives decide (sbatch(1), OUTPUT ENVIRONMENT VARIABLES)."""
@@ -126,28 +116,22 @@ class Request:
         result = {name: str(value) for name, value in known.items()}
         return result | ({"SLURM_JOB_NAME": self.texts["job-name"]} if "job-name" in self.texts else {})
 
-    def _account(self, option: Option) -> None:
+    def _account(self, name: str, value: Word) -> None:
         """The account of an option by its name."""
-        name, lines = option.name, [option.line]
+        lines = [value.line]
         if name in _TAKEN:
             self._ledger.taken(lines, _TAKEN[name])
-        elif name in _UNNECESSARY:
+        elif name in _UNNECESSARY or (name == "export" and value.text.upper() in {"ALL", "NONE", "NIL"}):
             self._ledger.unnecessary(lines, "hpc-launch does this itself, or the site profile says it")
-        elif name in _PASSED_ON.split():
+        elif name in _PASSED_ON:
             self._ledger.taken(lines, f"sbatch.{name}")
-        elif name == "export" and option.text.upper() in {"ALL", "NONE", "NIL"}:
-            self._ledger.unnecessary(lines, "the job sets up its own environment")
-        elif name == "export":
-            self._ledger.not_understood(lines, "set these variables in `env:`")
-        elif name == "array":
-            self._ledger.not_understood(lines, "a job array: a job file is one run; describe its points with `sweep:`")
         else:
-            known = "has no key in a job file" if option.known else "is not an option of sbatch that is known here"
-            self._ledger.not_understood(lines, f"`--{name}` {known}")
+            keys = {"export": "set these variables in `env:`", "array": "describe the points with `sweep:`"}
+            self._ledger.not_understood(lines, keys.get(name, f"`--{name}` has no key in a job file"))
 
     def _doubt(self, name: str, why: str) -> None:
         """A value that could not be taken over as it is."""
-        self._ledger.not_understood([option.line for option in self._options if option.name == name], why)
+        self._ledger.not_understood([value.line for option, value in self._options if option == name], why)
 
     def _number(self, name: str) -> int | None:
         """The value as a number; of a range its first."""
@@ -191,9 +175,9 @@ class Request:
         return None
 
 
-def _read_options(lines: Sequence[str], ledger: Ledger) -> list[Option]:
+def _read_options(lines: Sequence[str], ledger: Ledger) -> list[tuple[str, Word]]:
     """The options before the first command."""
-    options: list[Option] = []
+    options: list[tuple[str, Word]] = []
     commands = component = False
     only_others = not any(line.startswith("#SBATCH") for line in lines)
     for number, line in enumerate(lines, 1):
@@ -220,22 +204,22 @@ def _shebang(text: str, ledger: Ledger) -> None:
     if not re.match(r"#!\s*(/usr)?(/local)?/bin/(env\s+)?(-S\s+)?(ba|z|k|da)?sh\b", text):
         ledger.not_understood([1], "another interpreter than a shell")
     elif re.search(r"\s-\w*l|--login", text):
-        ledger.taken([1], "site: login_shell", why="a login shell")
+        ledger.not_understood([1], "a login shell: `login_shell: true` of the site profile")
     else:
         ledger.unnecessary([1], "the script gets its own first line")
 
 
-def _line_options(text: str, number: int, ledger: Ledger) -> list[Option]:
+def _line_options(text: str, number: int, ledger: Ledger) -> list[tuple[str, Word]]:
     """All options of a line: sbatch accepts several, and quotes."""
     try:
         words = shlex.split(re.sub(r"\s#.*", "", text).replace("\\#", "#"))
     except ValueError:
         ledger.not_understood([number], "an unclosed quote")
         return []
-    split = _SBATCH.split([Word(literal(word), number, word) for word in words])
+    split = _SBATCH.split([Word(literal(word), number) for word in words])
     if not words:
         ledger.unnecessary([number], "a directive without options")
     if split.rest:
-        ledger.not_understood([number], f"`{split.rest[0].raw}` is not an option")
+        ledger.not_understood([number], f"`{split.rest[0].text}` is not an option")
     aliases = {"tasks-per-node": "ntasks-per-node", "cluster-constraint": "constraint"}
-    return [replace(option, name=aliases.get(option.name, option.name)) for option in split.options]
+    return [(aliases.get(name, name), value) for name, value in split.options]

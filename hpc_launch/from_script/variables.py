@@ -1,13 +1,16 @@
-"""The script's variables and the values of its words, as far as its text decides them. Nothing is run."""
+"""The script's variables and the values of its words: plain assignments, defaults, products, quotes. Nothing is run.
+
+Whatever else stands in a word keeps the script's own text and is not known.
+"""
 
 from __future__ import annotations
 
 import copy
-import operator
+import math
 import re
 from collections.abc import Mapping
 
-from hpc_launch.from_script.script_text import MASTER, Node, Value, Word, literal, text_of, unknown
+from hpc_launch.from_script.script_text import Node, Value, Word, literal, text_of, unknown
 
 LONGEST_VALUE = 100_000
 """A value that doubles itself line by line stops growing here."""
@@ -15,26 +18,15 @@ LONGEST_VALUE = 100_000
 _OF_JOB = {
     "SLURM_JOB_ID": Value("${job.id}"), "SLURM_JOBID": Value("${job.id}"),
     "HOME": Value("${home}"), "USER": Value("${user}"), "LOGNAME": Value("${user}"),
-    "HOSTNAME": MASTER, "SLURMD_NODENAME": MASTER, "SLURM_LAUNCH_NODE_IPADDR": MASTER,
-    "SLURM_JOB_NODELIST": unknown("$SLURM_JOB_NODELIST", "hosts"),
-    "SLURM_NODELIST": unknown("$SLURM_NODELIST", "hosts"), "RANDOM": unknown("$RANDOM", "port"),
 }  # fmt: skip
-_PER_PROCESS = re.compile(r"(SLURM_(PROCID|LOCALID|NODEID)|OMPI_COMM_WORLD_\w*RANK|PMI_\w*RANK|PMIX_RANK)\Z")
+_PER_PROCESS = re.compile(r"(SLURM_(PROCID|LOCALID|NODEID)|OMPI_COMM_WORLD_\w*RANK|PMI_\w*RANK|PMIX_RANK|RANDOM)\Z")
+HOSTS = re.compile(
+    r"scontrol\s+show\s+hostnames?\b|\bnodeset\b|hostlist\b|SLURM_(JOB_)?NODELIST|SLURMD_NODENAME|HOSTNAME\b|"
+    r"SLURM_LAUNCH_NODE_IPADDR|\bhostname\b|\bgetent\s+a?hosts|\bip\s+(-\S+\s+)*addr"
+)
+"""What finds out the nodes of the job, or the name of one."""
 _EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"})
 _PLAIN = frozenset("word number test_operator regex extglob_pattern variable_name".split())
-_HOSTS = re.compile(r"scontrol\s+show\s+hostnames?\b|\bnodeset\b|\bhostlist\b|expand_hostlist|SLURM_(JOB_)?NODELIST")
-_FIRST = re.compile(
-    r"head\s+-?-?(n|lines)?[=\s]*-?1\b|sed\s+-n\s+['\"]?1p|awk\s+'?NR\s*==\s*1|cut\s+-d|\[0\]|-f\s*1\b|head\s+-1\b"
-)
-_COUNT = re.compile(r"wc\s+(-l|-w|--lines)")
-_THIS_HOST = re.compile(r"\bhostname\b|\bgetent\s+(a?hosts\w*)|\bip\s+(-\S+\s+)*addr|\buname\s+-n")
-_NAMED = re.compile(r"(?:which|command\s+-v|type\s+-p)\s+([A-Za-z0-9_.-]+)\Z")
-_PORT = re.compile(r"RANDOM|\bshuf\b|SLURM_JOB_?ID|socket|\bcomm\b|\bss\s|netstat|getsockname")
-_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
-_COMPARISONS = {
-    "-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-lt": operator.lt, "-ge": operator.ge,
-    "-le": operator.le, "==": operator.eq, "=": operator.eq, "!=": operator.ne,
-}  # fmt: skip
 
 
 class Variables:
@@ -52,82 +44,71 @@ class Variables:
         """Of an array, its items."""
         self.exported: set[str] = set()
         self.parameters: tuple[Value, ...] | None = None
-        self.left_open: list[int] = []
-        """Lines with arguments of the script, which only its caller knows."""
-        self.exports_all = False
+        """Of a function, or of a script that the launch line starts; those of the script itself are not known."""
 
     def copy(self) -> Variables:
-        """The same variables, for statements whose assignments may not last."""
+        """The same variables, for statements whose assignments do not last."""
         result = copy.copy(self)
-        result.values, result.exported, result.left_open = dict(self.values), set(self.exported), []
+        result.values, result.exported = dict(self.values), set(self.exported)
         return result
 
     def assign(self, name: str, value: Value | tuple[Value, ...]) -> None:
         """Set a variable."""
-        too_long = isinstance(value, Value) and len(value.text) > LONGEST_VALUE
-        self.values[name] = unknown(f"${name}") if too_long else value
-
-    def hosts(self) -> tuple[Value, ...]:
-        """The items of an array of the nodes."""
-        nodes = int(self.constants.get("SLURM_NNODES", "1"))
-        return (MASTER, *[unknown("$HOST", "hosts")] * (nodes - 1))
+        size = len(value.text) if isinstance(value, Value) else sum(len(item.text) + 1 for item in value)
+        self.values[name] = unknown(f"${name}") if size > LONGEST_VALUE else value
 
     def lookup(self, name: str) -> Value | None:
         """The value of a variable; None if nothing is known of it."""
+        if name.isdecimal() and name != "0" and self.parameters is not None:
+            return self.parameters[int(name) - 1] if int(name) <= len(self.parameters) else None
         own = self.values.get(name)
         if own is not None:
             return own if isinstance(own, Value) else own[0] if own else Value("")
         if name in self.constants:
             return Value(self.constants[name])
-        if name in {"SLURM_SUBMIT_DIR", "PWD"}:
+        if name == "SLURM_SUBMIT_DIR":
             return Value(self.folder)
-        if name.startswith("SLURM_ARRAY_"):
-            return unknown(f"${name}", "array")
-        return unknown(f"${name}", "rank") if _PER_PROCESS.match(name) else _OF_JOB.get(name)
+        if name.startswith("SLURM_ARRAY_") or _PER_PROCESS.match(name):
+            return unknown(f"${name}")
+        return unknown(f"${name}", hosts=True) if HOSTS.search(name) else _OF_JOB.get(name)
 
     def variable(self, name: str) -> Value:
         """The value of `$name` in a word."""
-        if name.isdecimal() and name != "0" and self.parameters is not None:
-            return self.parameters[int(name) - 1] if int(name) <= len(self.parameters) else Value("")
-        if name in "@*#0123456789$!?-_" or not name:
-            return unknown(f"${name}", "parameter")
         found = self.lookup(name)
+        if found is None and not re.match(r"[A-Za-z_]", name):
+            found = Value("") if name.isdecimal() and self.parameters is not None else unknown(f"${name}")
         return found or Value(f"${{{'env' if name in self.environment else 'shell'}.{name}}}")
 
-    def uses(self, text: str) -> set[str]:
-        """What the variables in a text stand for."""
+    def shown(self, text: str) -> Value:
+        """A part of the script that is not understood."""
         found = map(self.lookup, re.findall(r"[A-Za-z_]\w*", text))
-        return {use for value in found if value is not None for use in value.uses}
+        hosts = HOSTS.search(text) is not None or any(value is not None and value.hosts for value in found)
+        return unknown(text, hosts=hosts)
 
     def words(self, node: Node) -> list[Word]:
         """A word of a command: several where an array or an unquoted list of words stands in it."""
         line, text = node.start_point[0] + 1, text_of(node)
-        items = self._array(text, line)
-        if items is not None:
-            return [Word(item, line, text) for item in items]
+        if (items := self._items(text)) is not None:
+            return [Word(item, line) for item in items]
         value = self.value(node)
         if node.type in _EXPANSIONS and value.known:
-            parts = value.text.split()  # bash splits what stands unquoted; quotes inside have no meaning there
-            return [Word(Value(part, True, value.uses), line, text) for part in parts]
+            # bash splits what stands unquoted; quotes inside have no meaning there
+            return [Word(Value(part, True, value.hosts), line) for part in value.text.split()]
         if node.type == "concatenation":
             bare = (self.value(child).text for child in node.named_children if child.type in _EXPANSIONS)
             if any(len(part.split()) > 1 for part in bare):  # bash makes several words of it
-                value = unknown(text, *value.uses)
-        return [Word(value, line, text)]
+                value = self.shown(text)
+        return [Word(value, line)]
 
-    def _array(self, text: str, line: int) -> tuple[Value, ...] | None:
-        match = re.fullmatch(r"\$\{(\w+)\[[@*]\]\}|\$@|\$\*|\$\{@\}", text.strip('"'))
-        if match is None:
-            return None
-        if match[1] is None:
-            if self.parameters is None:
-                self.left_open.append(line)
-            return self.parameters or ()
-        own = self.values.get(match[1], unknown(text.strip('"')))
-        items = (own,) if isinstance(own, Value) else own
-        if text.startswith('"') and "*" in text and items:
-            return (sum((Value(" ") + item for item in items[1:]), items[0]),)
-        return items
+    def _items(self, text: str) -> tuple[Value, ...] | None:
+        """The items of `"${NAME[@]}"` and `"$@"`, where they are known."""
+        if text.strip('"') == "$@":
+            items: Value | tuple[Value, ...] | None = self.parameters
+        else:
+            match = re.fullmatch(r"\$\{(\w+)\[@\]\}", text.strip('"'))
+            items = self.values.get(match[1]) if match is not None else None
+        split = not text.startswith('"') and isinstance(items, tuple) and any(" " in item.text for item in items)
+        return items if isinstance(items, tuple) and not split else None
 
     def value(self, node: Node) -> Value:
         """The value of a word's node."""
@@ -151,101 +132,38 @@ class Variables:
             return unknown(text)
         if kind == "concatenation" or (kind in {"word", "command_name"} and node.named_children):
             return self._pieces(node, 0, len(node.text))
-        if kind == "ansi_c_string" and "\\" not in text:
-            return literal(text[2:-1])
-        return unknown(text, *self.uses(text))
+        return self.shown(text)
 
     def _pieces(self, node: Node, at: int, end: int) -> Value:
         """The parts of a word, with the text between them that the grammar gives no node."""
         result = Value("")
-        for child in node.named_children:
-            start = child.start_byte - node.start_byte
+        for child in [*node.named_children, None]:
+            start = child.start_byte - node.start_byte if child is not None else end
             result = result + literal(node.text[at:start].decode("utf-8", "replace").replace("\\\n", ""))
-            result = result + self.value(child)
-            at = child.end_byte - node.start_byte
-        return result + literal(node.text[at:end].decode("utf-8", "replace").replace("\\\n", ""))
+            if child is not None:
+                result = result + self.value(child)
+                at = child.end_byte - node.start_byte
+        return result
 
     def _expanded(self, node: Node, text: str) -> Value:
-        """`$NAME`, `${…}`, `$(…)`, `$((…))`."""
-        if node.type == "simple_expansion":
-            return self.variable(text[1:])
-        if node.type == "expansion":
-            return self._expansion(node, text[2:-1])
-        if node.type == "command_substitution":
-            return self._substitution((text[2:-1] if text.startswith("$(") else text[1:-1]).strip())
-        inside = text[3:-2] if text.startswith("$((") else text[2:-1]
-        return self._arithmetic(inside) or unknown(text, *self.uses(inside))
-
-    def _expansion(self, node: Node, inside: str) -> Value:
-        """`${…}` with the operators that scripts use most."""
-        shown = unknown(f"${{{inside}}}", *self.uses(inside))
-        if re.fullmatch(r"[A-Za-z_]\w*|\d", inside):
-            return self.variable(inside)
-        if item := re.fullmatch(r"(#?)(\w+)\[([@*]|\d+)\]", inside):
-            own = self.values.get(item[2])
-            if isinstance(own, tuple) and item[1]:
-                return Value(str(len(own)))
-            if isinstance(own, tuple) and item[3].isdecimal():
-                return own[int(item[3])] if int(item[3]) < len(own) else shown
-            return own if isinstance(own, Value) and item[3] == "0" else shown
-        default = re.match(r"(\w+)(:?)[-=]", inside)
-        if default is None or len(node.named_children) > 2:
-            return shown
-        name = default[1]
-        given = name.isdecimal() and int(name) <= len(self.parameters or ())
-        found = self.variable(name) if given else None if name.isdecimal() else self.lookup(name)
-        if found is not None and (found.text or not default[2]):
-            return found
-        return self.value(node.named_children[1]) if len(node.named_children) == 2 else Value("")
-
-    def _substitution(self, inside: str) -> Value:
-        """What `$(…)` stands for, told from its text."""
-        uses = self.uses(" ".join(re.findall(r"\$\{?\w+", inside)))
-        shown = unknown(f"$({inside})", *uses)
-        if inside in {"pwd", "pwd -P", "readlink -f .", "realpath ."}:
-            return Value(self.folder)
-        if inside in {"whoami", "id -un", "logname"}:
-            return Value("${user}")
-        if named := _NAMED.match(inside):
-            return Value(named[1])
-        if re.search(r"nvidia-smi\s+(-L|--list-gpus|--query-gpu)", inside) and _COUNT.search(inside):
-            return self.lookup("SLURM_GPUS_ON_NODE") or shown
-        if _HOSTS.search(inside) or "hosts" in uses:
-            if _COUNT.search(inside):
-                return self.lookup("SLURM_JOB_NUM_NODES") or shown
-            return MASTER if _FIRST.search(inside) else unknown(f"$({inside})", "hosts")
-        if _THIS_HOST.search(inside):
-            return MASTER
-        return unknown(f"$({inside})", "port") if _PORT.search(inside) else shown
-
-    def _arithmetic(self, inside: str) -> Value | None:
-        """A sum, difference, product or quotient of two numbers that the text decides."""
-        match = re.fullmatch(r"\s*\$?\{?(\w+)\}?\s*(?:([-+*/])\s*\$?\{?(\w+)\}?\s*)?", inside)
-        if match is None:
-            return None
-        names = [match[1], match[3] or "0"]
-        numbers = [name if name[0].isdigit() else self.variable(name).text for name in names]
-        if not all(number.isdecimal() and len(number) < 10 for number in numbers) or (
-            match[2] == "/" and not int(numbers[1])
-        ):
-            return None
-        return Value(str(_OPERATORS[match[2] or "+"](*map(int, numbers))))
-
-    def truth(self, node: Node) -> bool | None:
-        """Whether a condition such as `[ -z "$X" ]` or `[[ $A == b ]]` holds; None if only the job knows."""
-        inner = node.named_children[0] if node.type == "test_command" and len(node.named_children) == 1 else node
-        parts = [child for child in inner.children if child.type not in {"[", "]", "[[", "]]"}]
-        values = [self.value(part) for part in (parts[1:] if inner.type == "unary_expression" else parts[::2])]
-        if any(not value.known or "${" in value.text for value in values):
-            return None
-        texts, operators = [value.text for value in values], [text_of(part) for part in parts]
-        if inner.type == "unary_expression" and len(parts) == 2 and operators[0] in {"-z", "-n"}:
-            return (operators[0] == "-z") == (texts[0] == "")
-        if inner.type == "binary_expression" and len(parts) == 3 and "*" not in texts[1]:
-            compare, numeric = _COMPARISONS.get(operators[1]), operators[1].startswith("-")
-            if compare is not None and (not numeric or all(text.isdecimal() for text in texts)):
-                return bool(compare(*map(int, texts)) if numeric else compare(*texts))
-        return None
+        """`$NAME`, `${NAME}`, `${NAME:-DEFAULT}`, `$(pwd)`, `$((A * B))`; all else is not understood."""
+        inside = re.fullmatch(r"\$\{?(\w+|[@*#?!$-])\}?", text)
+        if inside is not None:
+            return self.variable(inside[1])
+        if node.type == "expansion" and (default := re.match(r"\$\{(\w+)(:?)[-=]", text)):
+            found = self.lookup(default[1])
+            if found is not None and (found.text or not default[2]):
+                return found
+            if len(node.named_children) <= 2:
+                return self.value(node.named_children[1]) if len(node.named_children) == 2 else Value("")
+        if text in {"$(pwd)", "`pwd`"}:
+            return self.variable("PWD")
+        if node.type == "arithmetic_expansion":
+            names = [name.strip(" ${}") for name in text[3:-2].split("*")]
+            numbers = [name if name[:1].isdigit() else self.variable(name).text for name in names]
+            if all(re.fullmatch(r"0|[1-9]\d{0,8}", number) for number in numbers):
+                return Value(str(math.prod(map(int, numbers))))
+        return self.shown(text)
 
 
 def shell_text(text: str) -> str:

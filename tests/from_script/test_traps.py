@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.convert import convert, understand
 from hpc_launch.from_script.old_job import OldScript
-from hpc_launch.from_script.script_text import ScriptText, decode
+from hpc_launch.from_script.script_text import decode
 from tests.from_script.test_forty import SCRIPTS
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n"
 
 
 def read(text: str, folder: str = "/submitted") -> OldScript:
-    return understand(ScriptText(text), "job.sbatch", folder, {})
+    return understand(text, "job.sbatch", folder, {})
 
 
 def accounted(script: OldScript, text: str) -> bool:
@@ -60,6 +60,7 @@ BROKEN = {
     "escapes": "\x1b[2J\x07 python train.py \u202e",
     "long word": "python train.py " + "a" * 900_000,
     "doubling": "A=xxxxxxxxxx\n" + "A=$A$A$A$A\n" * 60 + "python train.py $A",
+    "doubling array": "A=(x)\n" + "A=(${A[@]} ${A[@]})\n" * 60 + "python train.py ${A[@]}",
     "empty": "",
     "only blanks": "  \n\t\n",
 }
@@ -96,20 +97,14 @@ def test_a_broken_script_ends(name: str) -> None:
     [
         (b"#!/bin/bash\npython \0 train.py\n", ":2: a NUL byte"),
         ("#!/bin/bash\n".encode("utf-16"), ":1: a NUL byte"),
+        (b"#!/bin/bash\npython train.py\r\n", ":2: a DOS line end"),
+        (b"\xef\xbb\xbf#!/bin/bash\n", ":1: a byte order mark"),
         (b"# " + b"x" * (5 << 20), "4 MiB"),
     ],
 )
 def test_what_sbatch_refuses_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         decode(data, "job.sbatch")
-
-
-def test_marks_and_line_ends_of_other_systems_are_read() -> None:
-    script = decode(b"\xef\xbb\xbf#!/bin/bash\r\n#SBATCH -N 3\r\npython train.py\r\n\xff\n", "job.sbatch")
-    assert len(script.remarks) == 3
-    found = understand(script, "job.sbatch", "/submitted", {})
-    assert found.request.nodes == 3
-    assert [word.text for word in found.launch.words] == ["train.py"] if found.launch else False
 
 
 def test_a_script_of_many_lines_is_read_in_time() -> None:
