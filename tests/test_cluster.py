@@ -11,16 +11,6 @@ from tests.cluster import Cluster
 from tests.cluster.syscalls import processes_of
 
 
-def assert_nothing_left(folder: Path, manager: int) -> None:
-    """No file, process, mount or network interface of a cluster is on this machine."""
-    assert not folder.exists()
-    assert not Path(f"/proc/{manager}").exists()
-    assert processes_of(folder) == []
-    assert str(folder) not in Path("/proc/self/mountinfo").read_text()
-    links = [link.name for link in Path("/sys/class/net").iterdir()]
-    assert not [link for link in links if link.startswith("cable-")]
-
-
 def test_nothing_is_left_after_stop(cluster: Cluster, tmp_path: Path) -> None:
     # Asks for `cluster` only in order to be skipped where there can be none.
     needed = tmp_path / "needed"
@@ -33,5 +23,10 @@ def test_nothing_is_left_after_stop(cluster: Cluster, tmp_path: Path) -> None:
         own.run(["sbatch", "--wrap", "sleep 300"], check=True)
         own.run(["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 &"], check=True)
         assert processes_of(folder)
-    assert_nothing_left(folder, manager)
+    assert not folder.exists()
+    assert not Path(f"/proc/{manager}").exists()
+    assert processes_of(folder) == []
+    assert str(folder) not in Path("/proc/self/mountinfo").read_text()
+    links = [link.name for link in Path("/sys/class/net").iterdir()]
+    assert not [link for link in links if link.startswith("cable-")]
     own.stop()

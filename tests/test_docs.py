@@ -20,6 +20,7 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import fields
 
+from docs.json_schema import DRAFT
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
@@ -241,8 +242,10 @@ def _fits(block: str, schema: str) -> None:
 
 @cache
 def _validator(schema: str) -> jsonschema.Draft202012Validator:
-    text = (DOCS / "schema" / f"{schema}.schema.json").read_text()
-    return jsonschema.Draft202012Validator(json.loads(text))  # test_json_schema.py checks the schemas themselves
+    found = json.loads((DOCS / "schema" / f"{schema}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(found)
+    assert found["$schema"] == DRAFT
+    return jsonschema.Draft202012Validator(found)
 
 
 # --- How a run works, JSON ---

@@ -25,19 +25,6 @@ def write(folder: Path, job: str, age: float = 0.0, **values: object) -> Path:
     return path
 
 
-def test_the_first_one_has_the_host_and_a_later_one_learns_who() -> None:
-    first, second = lease.Lease("a", "ssh-1"), lease.Lease("b", "ssh-2")
-    assert first.taken_by() is None
-    holder = second.taken_by()
-    assert holder is not None
-    assert (holder.run, holder.job_id, holder.uid) == ("a", "ssh-1", os.getuid())
-    assert "run a, job ssh-1, since" in str(holder)
-    first.release()
-    assert second.taken_by() is None
-    second.release()
-    assert list(lease.holders()) == []
-
-
 def test_a_lease_that_is_not_renewed_expires(tmp_path: Path) -> None:
     write(tmp_path, "ssh-1", age=5)
     assert lease.Lease("b", "ssh-2").taken_by() is None
@@ -68,13 +55,6 @@ def test_what_is_no_lease_holds_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     assert all(0 < one.since <= time.time() for one in lease.holders())
     assert lease.main(["mine"]) == lease.main(["--json"]) == 0
     assert isinstance(json.loads(capsys.readouterr().out.splitlines()[-1]), list)
-
-
-def test_all_holders_are_listed_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, "ssh-1", since=1000.5)
-    assert lease.main(["--json"]) == 0
-    holder = {"user": lease.name_of(path.stat().st_uid), "run": "other", "job_id": "ssh-1", "since": 1000.5}
-    assert json.loads(capsys.readouterr().out) == [holder]
 
 
 def test_a_lease_that_a_logout_removed_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,8 @@ import pytest
 
 from hpc_launch.agent import job_processes as processes
 from hpc_launch.agent import watch_hang as hangs
-from tests.agent.program import archive, program
+from tests.agent.program import program
 from tests.busy import patience
-
-# Their names in a run folder, where they lie beside one another.
 
 LAUNCHER = textwrap.dedent(
     """
@@ -32,7 +30,7 @@ LAUNCHER = textwrap.dedent(
         tagged = ["bash", "-c", 'exec "$@" > >(sed -u "s/^/[rank$RANK]: /" >>"$0") 2>&1', sys.argv[1], *sys.argv[2:]]
         ranks.append(subprocess.Popen(tagged, env=env))
     while any(rank.poll() is None for rank in ranks):
-        time.sleep(1 if sys.argv[-1] in ("kill", "exit", "late") else 0.1)
+        time.sleep(1 if sys.argv[-1] in ("exit", "late") else 0.1)
     time.sleep(0.3)
     """
 )
@@ -51,18 +49,14 @@ TRAINING = textwrap.dedent(
             pass
     if what == "hang":
         time.sleep(60)
-    time.sleep(4 if what in ("kill", "exit") else 1.5)  # on a loaded machine the watcher starts late
-    if rank == "1" and what in ("kill", "late"):
+    time.sleep(4 if what == "exit" else 1.5)  # on a loaded machine the watcher starts late
+    if rank == "1" and what == "late":
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == "1" and what == "exit":
         sys.exit(17)
     time.sleep(1)
     """
 )
-
-
-def stand_in(**values: Any) -> Any:
-    return SimpleNamespace(**values)
 
 
 class Node:
@@ -78,22 +72,13 @@ class Node:
     def log(self) -> Path:
         return self.folder / "logs" / "node-0.log"
 
-    def run(self, what: str, *options: str, watcher: tuple[str, ...] = (sys.executable, "-I")) -> list[dict[str, Any]]:
+    def run(self, what: str, *options: str) -> list[dict[str, Any]]:
         """Run it to its end; the watcher's events."""
-        script = (
-            'log=$1 watch=$2; shift 2; $watch "${@/#PARENT/$$}" & exec "$0" launcher.py "$log" "$0" train.py ' + what
-        )
-        words = [
-            sys.executable,
-            str(self.log),
-            " ".join([*watcher, str(archive()), "watch"]),
-            str(self.folder),
-            "0",
-            "PARENT",
-            *options,
-        ]
+        script = 'log=$1; shift; "${@/#PARENT/$$}" & exec "$0" launcher.py "$log" "$0" train.py ' + what
+        watcher = [*program("watch"), str(self.folder), "0", "PARENT", *options]
         env = {**os.environ, "PYTHONFAULTHANDLER": "1"}
-        subprocess.run(["bash", "-c", script, *words], cwd=self.folder, env=env, timeout=180, check=False)
+        words = ["bash", "-c", script, sys.executable, str(self.log), *watcher]
+        subprocess.run(words, cwd=self.folder, env=env, timeout=180, check=False)
         return _until_its_end(self.folder)
 
 
@@ -156,8 +141,9 @@ def test_a_launcher_that_ends_before_the_watcher_begins_leaves_none_behind(node:
 def test_the_time_in_which_a_job_was_suspended_is_no_silence(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     launcher = subprocess.Popen(["sleep", "60"])
-    options = stand_in(attempt=str(tmp_path), node=0, launcher=launcher.pid, hang_after=40, busy_after=40)
-    rank, gpus = stand_in(rank=0, cpu_s=lambda: 0.0, alive=lambda: False), stand_in(sample=list)
+    options: Any = SimpleNamespace(attempt=str(tmp_path), node=0, launcher=launcher.pid, hang_after=40, busy_after=40)
+    rank: Any = SimpleNamespace(rank=0, cpu_s=lambda: 0.0, alive=lambda: False)
+    gpus: Any = SimpleNamespace(sample=list)
     detector = hangs.HangDetector(options, lambda *_, **__: None, lambda _: None)
     detector.check({0: rank}, set(), gpus)
     long_ago = time.time() - 3600

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpc_launch.job.shell_text import Text, UnknownName, Var, interpolate, join_parts, plain, quote, visible
+from tests.hostile import NASTY
 
 WORDS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=40)
 """All that a program's argument can hold: any character but NUL and lone surrogates."""
@@ -23,25 +24,7 @@ def through_bash(words: list[str], environment: dict[str, str]) -> list[str]:
 
 @settings(max_examples=60)
 @given(st.lists(WORDS, min_size=1, max_size=30))
-@example(
-    [
-        "",
-        "-n",
-        "--",
-        "'",
-        '"',
-        "$(id)",
-        "`id`",
-        "a\nb\r\n",
-        "\\",
-        "\\\\'",
-        "!x",
-        "~",
-        "*",
-        "#",
-        "\u202e\ufeff\x7f\x1b[31m",
-    ]
-)
+@example(list(NASTY))
 def test_words_round_trip_through_bash_in_any_locale(words: list[str]) -> None:
     quoted = [quote(word) for word in words]
     for locale in ("C", "C.UTF-8"):
