@@ -19,7 +19,7 @@ from tests.cluster.faults import wait_until
 from tests.cluster.image import build_sif
 from tests.prove.rounds import Rounds
 from tests.prove.row import Row
-from tests.prove.rows_nodes import kill_first, kill_other
+from tests.prove.rows_nodes import kill_node
 from tests.prove.rows_storage import into_image
 from tests.prove.scene import Scene
 from tests.slurm.user import User
@@ -54,7 +54,8 @@ def fill(scene: Scene) -> None:
 def cut_power(scene: Scene) -> None:
     """The second node dies while somebody else waits for one."""
     _occupy(scene)
-    kill_other(scene)
+    scene.happens()
+    kill_node(scene)
 
 
 def _occupy(scene: Scene, *options: str) -> None:
@@ -83,7 +84,7 @@ EVENTS = {
         "a node other than the first loses power; one spare, `SlurmdTimeout=300`, no other node free",
         60,
         "RETRY_ELSEWHERE",
-        Row("power", "", (), (), job={**QUICK, "spares": 1}, args=SLOW, before=fill, act=cut_power, at=8),
+        Row("power", "", (), (), job={**QUICK, "spares": 1}, args=SLOW, before=fill, act=cut_power, at=8, node=1),
         loads=True,
         own_cluster=("SlurmdTimeout=300",),
     ),
@@ -91,7 +92,9 @@ EVENTS = {
         "the first node loses power; no client is running, other nodes are idle; from when Slurm notices it",
         90,
         "RETRY_ELSEWHERE",
-        Row("successor", "", (), (), job={**QUICK, "retry": {"successor": "on"}}, args=SLOW, act=kill_first, at=8),
+        Row(
+            "successor", "", (), (), job={**QUICK, "retry": {"successor": "on"}}, args=SLOW, act=kill_node, at=8, node=0
+        ),
         loads=True,
         own_cluster=("SlurmdTimeout=20",),
         by_successor=True,
@@ -140,9 +143,7 @@ def play(cluster: Cluster, event: Event, kind: Kind) -> dict[str, Any]:
     scene.row.before(scene)
     done = scene.submit()
     assert done.returncode == 0, done.stderr
-    if scene.row.at:
-        scene.until_step(scene.row.at)
-    scene.row.act(scene)
+    scene.act()
     wait_until(lambda: scene.reached(1, attempt=2), 60 + 4 * event.goal_s, scene.told, every=0.3)
     return _outcome(scene, scene.finish(None, 120), event)
 

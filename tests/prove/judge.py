@@ -78,9 +78,8 @@ def _wrong(row: Row, outcome: Outcome, scene: Scene, why: dict[str, Any]) -> lis
     wanted = (row.attempts,) if isinstance(row.attempts, int) else row.attempts
     if outcome.attempts not in wanted:
         wrong.append(f"{outcome.attempts} attempts for {' or '.join(map(str, wanted))}")
-    node = scene.wanted_node or (scene.node(row.node) if row.node is not None else None)
-    if node is not None and outcome.node != node:
-        wrong.append(f"node {outcome.node or 'none'} for {node}")
+    if row.node is not None and outcome.node != scene.struck:
+        wrong.append(f"node {outcome.node or 'none'} for {scene.struck}")
     if row.rank is not None and outcome.rank != str(row.rank):
         wrong.append(f"rank {outcome.rank or 'none'} for {row.rank}")
     if not outcome.reason and outcome.state != "COMPLETED":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.cluster import Cluster
 from tests.cluster.requirements import REPOSITORY
 from tests.prove.judge import judge, total
-from tests.prove.row import Outcome, Row, nothing
+from tests.prove.row import Outcome, Row
 from tests.prove.scene import Scene
 from tests.slurm.user import User
 
@@ -144,12 +144,9 @@ class Matrix:
         done = scene.submit()
         if done.returncode != row.exit_code or not scene.run:
             raise AssertionError(f"submit ended with {done.returncode}: {done.stderr.strip()}")
-        driver = scene.follow() if row.exit_code == 0 else None
+        driver = scene.user.popen("watch", scene.run["run"]) if row.exit_code == 0 else None
         try:
-            if row.act is not nothing:
-                if row.at:
-                    scene.until_step(row.at)
-                row.act(scene)
+            scene.act()
             status = scene.finish(driver, row.seconds)
         finally:
             if driver is not None and driver.poll() is None:

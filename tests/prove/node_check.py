@@ -16,16 +16,15 @@ from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.prove.matrix import State
-from tests.prove.node_check_faults import JOBS, CheckJob, Fault
-from tests.prove.node_check_tools import DISTRIBUTED, PYTHON, TOOLS, TORCH
+from tests.prove.node_check_faults import JOBS, CheckJob
+from tests.prove.node_check_tools import DISTRIBUTED, PYTHON, SMI, TORCH
+from tests.prove.node_fault import COMMON, Fault, filled, shell
 from tests.prove.rounds import Rounds
 from tests.slurm.user import PROFILES, User
 
 PLACES = ("bin", "saved", "data", "site", "runs")
 PAGE = REPOSITORY / "docs" / "node-check.md"
 TABLE = "## Planted faults\n"
-COMMON = "common"
-"""In place of a node: what is reported without blaming one."""
 GROUP, HEALTHY = "node check", "healthy nodes"
 
 
@@ -47,7 +46,7 @@ class Stage:
             self.user.job(TORCH if job.gpus else "", "site/site/torch/__init__.py")
             self.user.job(DISTRIBUTED, "site/site/torch/distributed.py")
         python = PYTHON.replace("/usr/bin/python3", sys.executable) if job.full else PYTHON
-        for name, text in {**TOOLS, "python3": python}.items():
+        for name, text in {"nvidia-smi": SMI, "python3": python}.items():
             Path(self.user.job(text, f"bin/{name}")).chmod(0o755)
         if job.vendor != "nvidia" or job.full:
             text = (PROFILES / "testcluster.yaml").read_text().replace("vendor: nvidia", f"vendor: {job.vendor}")
@@ -77,26 +76,17 @@ class Stage:
             del words["env"]["NCCL_SOCKET_IFNAME"]
         return json.dumps(words, indent=1)
 
-    def shell(self, node: str, commands: str, *, check: bool = True) -> None:
-        """Run commands as root on a node."""
-        words = {**self.places, "NODE": node}
-        done = self.cluster.run(["bash", "-c", commands], user="root", node=node, env=words)
-        if check and done.returncode != 0:
-            raise AssertionError(f"{node}: {commands}: {done.stderr}")
-
     def plant(self) -> None:
-        for node in self.cluster.nodes if self.job.before else ():
-            self.shell(node, self.job.before)
+        for node in self.cluster.nodes:
+            shell(self.cluster, node, self.job.before, self.places)
         for fault in self.job.faults:
-            if fault.plant:
-                self.shell(fault.node, f"set -e; {fault.plant}")
+            fault.planted(self.cluster, self.places)
 
     def undo(self) -> None:
         for fault in self.job.faults:
-            if fault.undo:
-                self.shell(fault.node, fault.undo, check=False)
-        for node in self.cluster.nodes if self.job.undo else ():
-            self.shell(node, self.job.undo, check=False)
+            fault.undone(self.cluster, self.places)
+        for node in self.cluster.nodes:
+            shell(self.cluster, node, self.job.undo, self.places, check=False)
 
     def run(self) -> dict[str, Any]:
         """Submit and return the record of the node check."""
@@ -132,25 +122,23 @@ class Stage:
                 lambda: all(state[:4] in one or state == "resume" for one in self.cluster.node_states().values())
             )
 
-    def fill(self, text: str) -> str:
-        """A text with the names of the places."""
-        for name, place in self.places.items():
-            text = text.replace(f"${name}", place)
-        return text
+
+def named(record: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the record of a check names, by node and check."""
+    found = {(one["node"], one["check"]): one for one in record["bad"]}
+    return found | {(COMMON, one["check"]): {**one, "seconds": None} for one in record["common"]}
 
 
 def check(cluster: Cluster, job: CheckJob) -> list[dict[str, Any]]:
     """Run a job and compare what it names with what was planted: an outcome for each fault."""
     stage = Stage(cluster, job)
     record = stage.run()
-    found = {(one["node"], one["check"]): one for one in record["bad"]}
-    found.update({(COMMON, one["check"]): {**one, "seconds": None} for one in record["common"]})
+    found = named(record)
     outcomes = [outcome(stage, fault, found) for fault in job.faults]
-    planned = {(fault.node, stage.fill(name)) for fault in job.faults for name in fault.check}
     wrong = [
         f"{one['node']} is blamed: {one['check']}: {one['text']}"
         for key, one in found.items()
-        if key[0] != COMMON and not any(key[0] == node and fits(key[1], name) for node, name in planned)
+        if key[0] != COMMON and not any(fault.is_named(key, stage.places) for fault in job.faults)
     ]
     wrong += [f"class {record['class']}"] if record["class"] not in ("node_failure", "gpu_hardware") else []
     outcomes[0]["wrong"] += wrong
@@ -162,35 +150,19 @@ def check(cluster: Cluster, job: CheckJob) -> list[dict[str, Any]]:
 
 def outcome(stage: Stage, fault: Fault, found: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
     """Whether one fault was named on its node in time."""
-    where = COMMON if fault.common else fault.node
-    named = [
-        next((one for (node, check), one in found.items() if node == where and fits(check, stage.fill(name))), None)
-        for name in fault.check
-    ]
-    wrong = [
-        f"{name} is not named on {fault.node}" for name, one in zip(fault.check, named, strict=True) if one is None
-    ]
-    texts = [str(one["text"]) for one in named if one is not None]
-    seconds = max((one["seconds"] for one in named if one is not None and not fault.common), default=None)
+    one = next((found[key] for key in found if fault.is_named(key, stage.places)), None)
+    facts = {"fault": fault.fault, "node": fault.node, "limit": fault.limit}
+    if one is None:
+        wrong = [f"{fault.check} is not named on {fault.node}"] if fault.check else []
+        return {**facts, "seconds": None, "text": "", "wrong": wrong}
+    wrong, text, seconds = [], str(one["text"]), one["seconds"]
     limit = fault.limit if os.getloadavg()[0] < len(os.sched_getaffinity(0)) else patience(fault.limit)
     if seconds is not None and seconds > limit:
         wrong.append(f"named after {seconds} s, not within {limit:.0f} s")
-    if texts and not any(re.search(re.escape(stage.fill(fault.says)), text) for text in texts):
-        wrong.append(f"the message is {texts}")
-    text = texts[0].replace(str(stage.user.home), "…").replace(str(REPOSITORY), "…") if texts else ""
-    return {
-        "fault": fault.fault,
-        "node": fault.node,
-        "seconds": seconds,
-        "limit": fault.limit,
-        "text": text,
-        "wrong": wrong,
-    }
-
-
-def fits(check: str, name: str) -> bool:
-    """Whether a check is the one of a name, or that of a folder inside a folder."""
-    return check == name or check.startswith(f"{name}/")
+    if filled(fault.says, stage.places) not in text:
+        wrong.append(f"the message is {text}")
+    text = text.replace(str(stage.user.home), "…").replace(str(REPOSITORY), "…")
+    return {**facts, "seconds": seconds, "text": text, "wrong": wrong}
 
 
 def healthy(cluster: Cluster, number: int) -> dict[str, Any]:
@@ -202,36 +174,25 @@ def healthy(cluster: Cluster, number: int) -> dict[str, Any]:
 
 def prove(rounds: Rounds) -> int:
     """Run all jobs with faults, and rounds on healthy nodes; what has succeeded is not run again."""
-    state, names, known = rounds.state, rounds.names, rounds.done(GROUP)
+    state, known = rounds.state, rounds.done(GROUP)
     with Cluster.start() as cluster:
         for job in JOBS:
-            if job.key in (names or [one.key for one in JOBS]) and (names or not _good(known.get(job.key))):
+            if job.key in rounds.names if rounds.names else not _good(known.get(job.key)):
                 began = time.monotonic()
                 try:
                     outcomes = check(cluster, job)
                 except Exception as error:
                     outcomes = [{"fault": job.key, "node": "", "seconds": None, "text": "", "wrong": [str(error)]}]
                 state.keep(GROUP, job.key, outcomes)
-                print(f"{job.key} {time.monotonic() - began:.0f} s", flush=True)
-                for one in outcomes:
-                    print(
-                        f"  {'FAIL' if one['wrong'] else 'ok  '} {one['fault']}: {one['seconds']} s {one['text']}",
-                        *one["wrong"],
-                        sep="\n      ",
-                        flush=True,
-                    )
-                    if "record" in one:
-                        print(json.dumps(one["record"]), one["log"], sep="\n", flush=True)
+                mark = "ok  " if _good(outcomes) else "FAIL"
+                print(f"{mark} {job.key} {time.monotonic() - began:.0f} s", json.dumps(outcomes, indent=1), flush=True)
         for number in range(50 if rounds.count is None else rounds.count):
             if str(number) not in rounds.done(HEALTHY):
                 state.keep(HEALTHY, str(number), found := healthy(cluster, number))
                 print(f"healthy {number}: {found}", flush=True)
-    good = sum(_good(state.data.get(GROUP, {}).get(job.key)) for job in JOBS)
-    alarms = sum(bool(one["bad"]) for one in state.data.get(HEALTHY, {}).values())
-    print(
-        f"{good} of {len(JOBS)} jobs named all faults; "
-        f"{alarms} false alarms in {len(state.data.get(HEALTHY, {}))} rounds"
-    )
+    good, found = sum(_good(state.data.get(GROUP, {}).get(job.key)) for job in JOBS), state.data.get(HEALTHY, {})
+    alarms = sum(bool(one["bad"]) for one in found.values())
+    print(f"{good} of {len(JOBS)} jobs named all faults; {alarms} false alarms in {len(found)} rounds")
     return 0 if good == len(JOBS) and not alarms else 1
 
 

@@ -1,41 +1,14 @@
 """The faults of nodes that the node check has to name, by job: one job checks four nodes with different faults.
 
-`plant` and `undo` are shell commands of root on the node. They know the node's name as NODE and these places: BIN, the
-stand-ins of the tools; SAVED, the folder for checkpoints; DATA, a path among the arguments; SITE, a folder of Python
-packages; RUNS, the run folders.
+The places that the commands know are BIN, the stand-ins of the tools; SAVED, the folder for checkpoints; DATA, a path
+among the arguments; SITE, a folder of Python packages; RUNS, the run folders.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-STEP_0, STEP_1, STEP_2, STEP_3, CLEARING = 5.0, 15.0, 30.0, 60.0, 55.0
-"""Limits in seconds. The measurements of steps 2 and 3 may take 30 s each."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault of a node.
-
-    Attributes:
-        fault: What is planted.
-        node: Where.
-        check: The checks that have to fail on this node; none if it must not be blamed.
-        says: A part of the message.
-        plant: Shell commands on the node before the job.
-        undo: Shell commands on the node afterwards.
-        limit: Seconds from the start of the nodes' check until it is named.
-        common: It is reported without blaming a node.
-    """
-
-    fault: str
-    node: str
-    check: tuple[str, ...]
-    says: str
-    plant: str
-    undo: str = ""
-    limit: float = STEP_0
-    common: bool = False
+from tests.prove.node_fault import COMMON, Fault, bind, computes, freeze, shows, slow_network, smi
 
 
 @dataclass(frozen=True)
@@ -55,42 +28,6 @@ class CheckJob:
     """The full check: on nodes without GPUs, with the PyTorch of this Python."""
 
 
-def shows(tool: str, fault: str = "") -> tuple[str, str]:
-    """Let the stand-in of a tool on a node show a fault (node_check_tools.py)."""
-    file = f"{'$SITE' if tool == 'compute' else '$BIN'}/$NODE.{tool}"
-    text = f"fault='{fault}'" if tool == "smi" else fault
-    return f'echo "{text}" >{file}', f"rm -f {file}"
-
-
-def slow_network(rate: str) -> tuple[str, str]:
-    """Let the network of a node send slowly."""
-    device = "device=$(ip -o route get 10.77.0.254 | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
-    return (
-        f"{device}; tc qdisc add dev $device root tbf rate {rate} burst 32kbit latency 400ms",
-        f"{device}; tc qdisc del dev $device root",
-    )
-
-
-def bind(path: str, made: str) -> tuple[str, str]:
-    """Put another file in place of a file of the node."""
-    copy = "/dev/shm/hpcl-" + path.rpartition("/")[2]
-    return f"{made} >{copy}; mount --bind {copy} {path}", f"umount {path}; rm -f {copy}"
-
-
-def freeze() -> tuple[str, str]:
-    """Stop all processes of the check shortly after they started."""
-    pattern = "'[p]ython3 -I [^ ]*agent.pyz check '"
-    loop = f"until [ $(pgrep -fc {pattern}) -gt 3 ]; do sleep 0.02; done; sleep 0.6; pkill -STOP -f {pattern}"
-    return f'setsid bash -c "{_inner(loop)}" >/dev/null 2>&1 & echo $! >/dev/shm/loop', (
-        _END_LOOP + "; pkill -KILL -f '[p]ython3 -I [^ ]*agent.pyz check '; true"
-    )
-
-
-def _inner(text: str) -> str:
-    return text.replace('"', '\\"').replace("$", "\\$")
-
-
-_END_LOOP = "kill -KILL -- -$(cat /dev/shm/loop) 2>/dev/null; pkill -CONT -f '[p]ython3 -I [^ ]*agent.pyz check '; true"
 _FUSE = (
     "import os, ctypes, time; fd = os.open('/dev/fuse', os.O_RDWR); "
     "o = ('fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other' % fd).encode(); "
@@ -113,52 +50,34 @@ JOBS = (
     CheckJob(
         "gpus",
         (
-            Fault("a GPU is missing", "n2", ("gpus",), "3 of 4 GPUs", *shows("smi", "MISSING")),
-            Fault(
-                "a memory row waits to be remapped",
-                "n3",
-                ("gpu state",),
-                "GPU 1: a memory row waits",
-                *shows("smi", "PENDING ECC"),
-            ),
-            Fault("uncorrectable memory errors", "n3", ("gpus",), "GPU 2: 2 uncorrectable memory errors", ""),
-            Fault(
+            smi("a GPU is missing", "n2", "gpus", "3 of 4 GPUs", "MISSING"),
+            smi("a memory row waits to be remapped", "n3", "gpu state", "GPU 1: a memory row waits", "PENDING ECC"),
+            Fault("uncorrectable memory errors", "n3", "gpus", "GPU 2: 2 uncorrectable memory errors", ""),
+            smi(
                 "the clocks are throttled by the hardware",
                 "n4",
-                ("gpu state",),
+                "gpu state",
                 "GPU 3: the hardware has lowered",
-                *shows("smi", "THROTTLED LINKS"),
+                "THROTTLED LINKS",
             ),
-            Fault("an NVLink is down", "n4", ("gpu links",), "88 % of the NVLinks", ""),
+            Fault("an NVLink is down", "n4", "gpu links", "88 % of the NVLinks", ""),
         ),
         gpus=4,
     ),
     CheckJob(
         "tools",
         (
-            Fault("nvidia-smi hangs", "n2", ("gpu links",), "gpus: no answer within", *shows("smi", "HANG")),
-            Fault(
+            smi("nvidia-smi hangs", "n2", "gpu links", "gpus: no answer within", "HANG"),
+            smi(
                 "nvidia-smi ends with 15: a GPU is lost",
                 "n3",
-                ("gpus",),
+                "gpus",
                 "nvidia-smi exits with 15: Unable to determine",
-                *shows("smi", "LOST"),
+                "LOST",
             ),
-            Fault(
-                "a GPU does not finish a product",
-                "n4",
-                ("gpu compute",),
-                "gpu compute: no answer",
-                *shows("compute", "hang"),
-                limit=STEP_1,
-            ),
-            Fault(
-                "a GPU computes a wrong product",
-                "n1",
-                ("gpu compute",),
-                "GPU 2: AssertionError: wrong product",
-                *shows("compute", "wrong"),
-                limit=STEP_1,
+            computes("a GPU does not finish a product", "n4", "gpu compute", "gpu compute: no answer", "hang"),
+            computes(
+                "a GPU computes a wrong product", "n1", "gpu compute", "GPU 2: AssertionError: wrong product", "wrong"
             ),
         ),
         gpus=4,
@@ -166,32 +85,23 @@ JOBS = (
     CheckJob(
         "devices",
         (
-            Fault("a GPU of another model", "n4", ("gpus",), "NVIDIA H100 80GB HBM3, not a100", *shows("smi", "MODEL")),
-            Fault("nvidia-smi finds no GPU", "n2", ("gpus",), "0 of 4 GPUs", *shows("smi", "NONE")),
-            Fault(
-                "a GPU reports a CUDA error",
-                "n3",
-                ("gpu compute",),
-                "GPU 2: RuntimeError: CUDA error",
-                *shows("compute", "error"),
-                limit=STEP_1,
-            ),
+            smi("a GPU of another model", "n4", "gpus", "NVIDIA H100 80GB HBM3, not a100", "MODEL"),
+            smi("nvidia-smi finds no GPU", "n2", "gpus", "0 of 4 GPUs", "NONE"),
+            computes("a GPU reports a CUDA error", "n3", "gpu compute", "GPU 2: RuntimeError: CUDA error", "error"),
             Fault(
                 "another PyTorch on one node",
                 "n2",
-                ("software",),
+                "software",
                 "torch is 2.5.1 here and 2.6.0 on the other nodes",
                 *bind("$SITE/site/torch-2.6.0.dist-info/METADATA", "printf 'Name: torch\\nVersion: 2.5.1\\n'"),
-                limit=STEP_1,
             ),
             Fault(
                 "a module is missing",
                 "n1",
-                ("software",),
+                "software",
                 "finds no module helper",
                 "cp -a $SITE/site /dev/shm/; rm -r /dev/shm/site/helper; mount --bind /dev/shm/site $SITE/site",
                 "umount $SITE/site; rm -r /dev/shm/site",
-                limit=STEP_1,
             ),
         ),
         gpus=4,
@@ -199,22 +109,20 @@ JOBS = (
     CheckJob(
         "leftovers",
         (
-            Fault("nvidia-smi prints half an answer", "n1", (), "", *shows("smi", "TRUNCATED")),
-            Fault(
+            smi("nvidia-smi prints half an answer", "n1", "", "", "TRUNCATED"),
+            smi(
                 "a process of an earlier job holds a GPU",
                 "n2",
-                ("gpu processes",),
+                "gpu processes",
                 "process 4711 holds 70123 MiB",
-                *shows("smi", "PROCESS"),
-                limit=CLEARING,
+                "PROCESS",
             ),
-            Fault(
+            smi(
                 "memory of a GPU is held without a process",
                 "n3",
-                ("gpu processes",),
+                "gpu processes",
                 "61000 MiB of GPU 0 are in use",
-                *shows("smi", "HELD"),
-                limit=CLEARING,
+                "HELD",
             ),
         ),
         gpus=4,
@@ -222,18 +130,18 @@ JOBS = (
     CheckJob(
         "amd",
         (
-            Fault("a GPU is missing (AMD)", "n2", ("gpus",), "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),
+            Fault("a GPU is missing (AMD)", "n2", "gpus", "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),
             Fault(
                 "uncorrectable memory errors (AMD)",
                 "n3",
-                ("gpu state",),
+                "gpu state",
                 "uncorrectable errors (umc_err_count: 5)",
                 "printf 'ue: 5\\nce: 3\\n' >/dev/shm/class/drm/renderD129/device/ras/umc_err_count",
             ),
             Fault(
                 "an InfiniBand port is down",
                 "n4",
-                ("infiniband",),
+                "infiniband",
                 "50 % of the InfiniBand rate",
                 "echo '1: DOWN' >/dev/shm/class/infiniband/mlx5_2/ports/1/state",
             ),
@@ -249,7 +157,7 @@ JOBS = (
             Fault(
                 "`/dev/shm` is full",
                 "n2",
-                ("shm",),
+                "shm",
                 "/dev/shm has 0 MiB left",
                 "mount -t tmpfs -o size=8m none /dev/shm; head -c 8M /dev/zero >/dev/shm/full",
                 "umount /dev/shm",
@@ -257,14 +165,14 @@ JOBS = (
             Fault(
                 "half of the memory",
                 "n3",
-                ("memory",),
+                "memory",
                 "MiB of memory, not",
                 *bind("/proc/meminfo", "awk '/^Mem(Total|Available)/ {$2 = int($2 / 2)} {print}' /proc/meminfo"),
             ),
             Fault(
                 "a mount that hangs",
                 "n4",
-                ("path $DATA",),
+                "path $DATA",
                 "path $DATA: no answer",
                 f'setsid python3 -c "{_FUSE}" >/dev/null 2>&1 & echo $! >/dev/shm/fuse; sleep 0.5',
                 "kill -KILL $(cat /dev/shm/fuse); umount -l $DATA; true",
@@ -272,7 +180,7 @@ JOBS = (
             Fault(
                 "storage that is read-only on one node",
                 "n3",
-                ("writing to $SAVED",),
+                "writing to $SAVED",
                 "Read-only file system",
                 "mount --bind $SAVED $SAVED; mount -o remount,bind,ro $SAVED",
                 "umount $SAVED",
@@ -280,7 +188,7 @@ JOBS = (
             Fault(
                 "an exhausted quota",
                 "n1",
-                ("writing to $SAVED",),
+                "writing to $SAVED",
                 "No space left on device",
                 "mount -t tmpfs -o size=1m,mode=1777 none $SAVED; head -c 1M /dev/zero >$SAVED/full",
                 "umount $SAVED",
@@ -288,7 +196,7 @@ JOBS = (
             Fault(
                 "the clock is an hour off",
                 "n4",
-                ("clock",),
+                "clock",
                 "the clock is 3600 s ahead of those of the other nodes",
                 *shows("clock"),
             ),
@@ -300,22 +208,17 @@ JOBS = (
             Fault(
                 "the first node's name resolves to loopback",
                 "n2",
-                ("rendezvous port",),
+                "rendezvous port",
                 "(127.0.0.1): ",
-                *bind(
-                    "/etc/hosts",
-                    "sed 's/.* n1$/127.0.0.1 n1/' /etc/hosts",
-                ),
+                *bind("/etc/hosts", "sed 's/.* n1$/127.0.0.1 n1/' /etc/hosts"),
             ),
-            Fault("a port is blocked in one direction", "n3", ("rendezvous port",), "cannot reach n1 port", "true", ""),
-            Fault("a slow link", "n4", ("network",), "256 KiB to n1 port", *slow_network("1mbit")),
-            Fault(
-                "an interface is down", "n4", ("interface fast0",), "interface fast0 is down", "ip link set fast0 down"
-            ),
+            Fault("a port is blocked in one direction", "n3", "rendezvous port", "cannot reach n1 port", "true"),
+            Fault("a slow link", "n4", "network", "256 KiB to n1 port", *slow_network("1mbit")),
+            Fault("an interface is down", "n4", "interface fast0", "interface fast0 is down", "ip link set fast0 down"),
             Fault(
                 "an interface with a lower rate",
                 "n2",
-                ("interface fast0",),
+                "interface fast0",
                 "interface fast0 has 10 % of the rate",
                 *bind("/sys/class/net/fast0/speed", "echo 1000"),
             ),
@@ -330,7 +233,7 @@ JOBS = (
             Fault(
                 "no python3",
                 "n2",
-                ("start",),
+                "start",
                 "python3",
                 "(echo $BIN/python3; which -a python3) >/dev/shm/pythons; "
                 "for one in $(cat /dev/shm/pythons); do mount --bind /dev/null $one; done",
@@ -339,7 +242,7 @@ JOBS = (
             Fault(
                 "the run folder is not shared",
                 "n4",
-                ("start",),
+                "start",
                 "the run folder is not shared with this node",
                 "mount -t tmpfs -o mode=1777 none $RUNS",
                 "umount $RUNS",
@@ -352,41 +255,32 @@ JOBS = (
             Fault(
                 "the run folder is a copy",
                 "n3",
-                ("shared folder $RUNS",),
+                "shared folder $RUNS",
                 "is not the folder of the first node",
                 "mkdir /dev/shm/copy; cp -a $RUNS/. /dev/shm/copy/; mount --bind /dev/shm/copy $RUNS",
                 "umount $RUNS; rm -rf /dev/shm/copy",
             ),
-            Fault("the node freezes during the check", "n4", ("answer",), "stopped answering", *freeze(), limit=STEP_1),
+            Fault("the node freezes during the check", "n4", "answer", "stopped answering", *freeze()),
         ),
         waits=True,
     ),
     CheckJob(
         "measured",
         (
-            Fault(
-                "a slow GPU",
-                "n2",
-                ("gpu matrix product",),
-                "TFLOP/s on GPU 2; the median of the job is",
-                *shows("compute", "slow"),
-                limit=STEP_2,
-            ),
-            Fault(
+            computes("a slow GPU", "n2", "gpu matrix product", "TFLOP/s on GPU 2; the median of the job is", "slow"),
+            computes(
                 "an all-reduce with other nodes fails",
                 "n3",
-                ("pairs",),
+                "pairs",
                 "RuntimeError: NCCL error: unhandled system error",
-                *shows("compute", "reduce error"),
-                limit=STEP_3,
+                "reduce error",
             ),
-            Fault(
+            computes(
                 "NCCL falls back to sockets",
                 "n4",
-                ("nccl network",),
+                "nccl network",
                 "NCCL uses Socket, although the site has InfiniBand",
-                *shows("compute", "socket"),
-                limit=STEP_3,
+                "socket",
             ),
         ),
         gpus=4,
@@ -394,7 +288,7 @@ JOBS = (
     ),
     CheckJob(
         "intel",
-        (Fault("a GPU is missing (Intel)", "n2", ("gpus",), "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),),
+        (Fault("a GPU is missing (Intel)", "n2", "gpus", "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),),
         gpus=4,
         vendor="intel",
         before=_CLASSES.replace("0x1002", "0x8086"),
@@ -402,16 +296,7 @@ JOBS = (
     ),
     CheckJob(
         "slow-pair",
-        (
-            Fault(
-                "a slow network of one node",
-                "n4",
-                ("pairs",),
-                "the median of the pairs is",
-                *slow_network("20mbit"),
-                limit=STEP_3,
-            ),
-        ),
+        (Fault("a slow network of one node", "n4", "pairs", "the median of the pairs is", *slow_network("20mbit")),),
         full=True,
     ),
     CheckJob(
@@ -420,20 +305,18 @@ JOBS = (
             Fault(
                 "slow products of matrices on a CPU",
                 "n2",
-                ("cpu matrix product",),
+                "cpu matrix product",
                 "GFLOP/s on process 0; the median of the job is",
                 *shows("slow"),
-                limit=STEP_2,
             ),
             Fault(
                 "the ports between two nodes are blocked",
-                "n3",
-                ("link",),
+                COMMON,
+                "link",
                 "although both work with other nodes",
                 "ip route add blackhole 10.77.0.4",
                 "ip route del blackhole 10.77.0.4",
-                limit=STEP_3,
-                common=True,
+                at="n3",
             ),
         ),
         full=True,

@@ -152,5 +152,3 @@ time.time = lambda: real() + 3600
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")' "$@"
 """
-
-TOOLS = {"nvidia-smi": SMI}

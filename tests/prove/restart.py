@@ -40,7 +40,7 @@ def ours(conf: tuple[str, ...]) -> dict[str, float]:
     with Cluster.start(nodes=2, gpus_per_node=0, slurm_conf=conf) as cluster:
         scene = Scene(ROW, User(cluster, cluster.user_folder("ours-")))
         assert scene.submit().returncode == 0
-        driver = scene.follow()
+        driver = scene.user.popen("watch", scene.run["run"])
         scene.until_step(4)
         scene.happens()
         cluster.kill_node(scene.node(0))

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from tests.prove.scene import Scene
 
 Act = Callable[["Scene"], None]
+CRASH = ("segfault_or_abort", "unknown")
+PAIR = {"nodes": 2}
+"""A cluster of two nodes for the row alone."""
+ONE_NODE = {"nodes": 1, "processes_per_node": 2}
+"""A job on one node."""
+RANK_1: dict[str, Any] = {"rank": 1, "node": 1}
+"""The second rank is to be named, on the second node."""
 
 
 def nothing(scene: Scene) -> None:
@@ -20,6 +27,21 @@ def nothing(scene: Scene) -> None:
 def fine(scene: Scene) -> list[str]:
     """Nothing more is to be looked at."""
     return []
+
+
+def fails(kind: str, *, rank: int = 0, step: int | None = None, **more: Any) -> dict[str, Any]:
+    """Arguments of a training that fails by itself: how (training/faults.py), which rank (-1 is all), at which step."""
+    return {"fault": kind, "fault-rank": rank, **({} if step is None else {"fault-step": step}), **more}
+
+
+def command(*words: str, user: str | None = "root", on: str | None = None) -> Act:
+    """Somebody runs a command on the login node, or `on` another one: JOB, NODE0 and NODE1 are those of the run."""
+
+    def act(scene: Scene) -> None:
+        node = None if on is None else scene.fill(on)
+        scene.cluster.run([scene.fill(word) for word in words], user=user, node=node, check=True)
+
+    return act
 
 
 @dataclass(frozen=True)
@@ -39,12 +61,12 @@ class Row:
         act: Done once the training has reached step `at`.
         after: Done when the run is over: says what is wrong, in words.
         at: The step at which `act` happens; 0 is once the job is submitted.
-        node: Which node of the first attempt is to be named as the first that failed.
+        node: Which node is struck, and is to be named as the first that failed: its name, or its place in the first
+            attempt.
         rank: Which rank is to be named.
         loss: What the final loss is beside an undisturbed run's: the same bits, `near` (1e-3), or None for no loss.
         cluster: What kind of cluster: `shared`, or the options of one of its own.
-        profile: Changes of the site profile's text, and the keys that are put behind it.
-        drive: How the run is followed: `watch` beside it, or `none` but the job's own hook and the last look.
+        profile: Changes of the site profile's text.
         options: More options of `submit`.
         exit_code: What `submit` ends with.
         note: What a reader of the table should know.
@@ -55,7 +77,7 @@ class Row:
     key: str
     fault: str
     classes: tuple[str, ...]
-    verdicts: tuple[str, ...]
+    verdicts: tuple[str, ...] = ("RETRY",)
     attempts: int | tuple[int, ...] = 2
     state: str = "COMPLETED"
     job: dict[str, Any] = field(default_factory=dict)
@@ -64,12 +86,11 @@ class Row:
     act: Act = nothing
     after: Callable[[Scene], list[str]] = fine
     at: int = 4
-    node: int | None = None
+    node: int | str | None = None
     rank: int | None = None
     loss: str | None = "same"
     cluster: dict[str, Any] | None = None
     profile: tuple[tuple[str, str], ...] = ()
-    drive: str = "watch"
     options: tuple[str, ...] = ()
     exit_code: int = 0
     note: str = ""
@@ -88,7 +109,8 @@ def unharmed(key: str, fault: str, note: str = "no failure", **more: Any) -> Row
 
 def ended(key: str, fault: str, classes: tuple[str, ...], **more: Any) -> Row:
     """A row whose run fails with its first attempt, and must not be repeated."""
-    return Row(key, fault, classes, ("STOP",), **{"attempts": 1, "state": "FAILED", "loss": None, **more})
+    usual: dict[str, Any] = {"verdicts": ("STOP",), "attempts": 1, "state": "FAILED", "loss": None}
+    return Row(key, fault, classes, **{**usual, **more})
 
 
 @dataclass

@@ -7,67 +7,37 @@ import time
 from typing import Any
 
 from tests.cluster.faults import PATIENCE_S
-from tests.prove.row import Row, unharmed
+from tests.prove.row import ONE_NODE, PAIR, Row, command, unharmed
 from tests.prove.scene import Scene
 
-THREE: dict[str, Any] = {"nodes": 3}
-LOST = ("node_failure",)
-ELSEWHERE = ("RETRY_ELSEWHERE",)
-LONG: dict[str, Any] = {"pause": 3}
+THREE = {"nodes": 3}
+LONG = {"pause": 3}
 """A step takes so long that the training outlives what is done to the cluster beside it."""
 
 
-def kill_first(scene: Scene) -> None:
-    _kill(scene, 0)
-
-
-def kill_other(scene: Scene) -> None:
-    _kill(scene, 1)
-
-
-def _kill(scene: Scene, index: int) -> None:
-    node = scene.node(index)
-    scene.happens(node)
-    scene.cluster.kill_node(node)
+def kill_node(scene: Scene) -> None:
+    scene.cluster.kill_node(str(scene.struck))
 
 
 def kill_slurmd(scene: Scene) -> None:
-    node = scene.node(1)
-    scene.happens(node)
-    scene.cluster.kill_slurmd(node)
+    scene.cluster.kill_slurmd(str(scene.struck))
 
 
 def cut_for_good(scene: Scene) -> None:
-    node = scene.node(1)
-    scene.happens(node)
-    scene.cluster.cut(node)
+    scene.cluster.cut(str(scene.struck))
 
 
 def cut_for_20_s(scene: Scene) -> None:
     node = scene.node(1)
-    scene.happens()
     scene.cluster.cut(node)
     time.sleep(20)
     scene.cluster.mend(node)
 
 
-def drain(scene: Scene) -> None:
-    scene.happens()
-    scene.root("scontrol", "update", f"nodename={scene.node(0)}", "state=drain", "reason=a disk is to be changed")
-
-
 def reboot(scene: Scene) -> None:
-    node = scene.node(1)
-    scene.happens(node)
-    scene.cluster.kill_node(node)
+    kill_node(scene)
     time.sleep(10)
-    scene.cluster.revive_node(node)
-
-
-def set_down(scene: Scene) -> None:
-    node = scene.node(1)
-    scene.happens(node)
-    scene.root("scontrol", "update", f"nodename={node}", "state=down", "reason=a broken fan")
+    scene.cluster.revive_node(str(scene.struck))
 
 
 def venv_on_all_but_one(scene: Scene) -> None:
@@ -78,22 +48,18 @@ def venv_on_all_but_one(scene: Scene) -> None:
         scene.cluster.run(make, node=node, check=True)
     scene.cluster.node_exec("n2", ["rm", "-r", venv])
     scene.row.job["environment"] = {"venv": venv, "python": "python3"}
-    scene.happens("n2")
+    scene.happens()
 
 
 def prolog_fails(scene: Scene) -> None:
     scene.cluster.fail_prolog("n2")
-    scene.happens("n2")
+    scene.happens()
 
 
 def keeps_off(scene: Scene) -> list[str]:
     """The second attempt must not have been on the bad node."""
     attempts = scene.status()["attempts"]
-    return [
-        f"attempt {one['number']} was on {scene.wanted_node}"
-        for one in attempts[1:]
-        if scene.wanted_node in one["nodes"]
-    ]
+    return [f"attempt {one['number']} was on it" for one in attempts[1:] if scene.struck in one["nodes"]]
 
 
 SMI = """\
@@ -126,7 +92,6 @@ def bad_for_two(scene: Scene) -> None:
 
 def two_runs_of_a_bad_node(scene: Scene) -> list[str]:
     """Both blamed the node, both went on elsewhere, and a third run keeps off it from the start."""
-    scene.wanted_node = "n1"
     wrong = keeps_off(scene)
     out, err = scene.left["twin"].communicate(timeout=PATIENCE_S)
     status = scene.user.status(json.loads(out)["run"])
@@ -146,42 +111,44 @@ def two_runs_of_a_bad_node(scene: Scene) -> list[str]:
 
 def lost(key: str, fault: str, **more: Any) -> Row:
     """A row in which a node of three is lost, and the next attempt keeps off it."""
-    return Row(key, fault, LOST, ELSEWHERE, cluster=THREE, after=keeps_off, **more)
+    usual: dict[str, Any] = {"classes": ("node_failure",), "node": 1, "cluster": THREE, "after": keeps_off}
+    return Row(key, fault, verdicts=("RETRY_ELSEWHERE",), **{**usual, **more})
 
 
 ROWS = (
-    lost("node-first", "the first of two nodes loses power", act=kill_first),
-    lost("node-other", "the second of two nodes loses power", act=kill_other),
-    Row(
+    lost("node-first", "the first of two nodes loses power", act=kill_node, node=0),
+    lost("node-other", "the second of two nodes loses power", act=kill_node),
+    lost(
         "node-batch",
         "the only node, which runs the batch script, loses power",
-        LOST,
-        ELSEWHERE,
-        job={"nodes": 1, "processes_per_node": 2},
-        act=kill_first,
-        cluster={"nodes": 2},
-        after=keeps_off,
+        act=kill_node,
+        node=0,
+        job=ONE_NODE,
+        cluster=PAIR,
     ),
     # The processes live on, and a busy Slurm notices late.
     lost("slurmd", "slurmd of a node is killed and stays dead", act=kill_slurmd, args={"pause": 6}),
     lost("reboot", "the second of two nodes loses power and is back after 10 s", act=reboot, args=LONG),
-    lost("set-down", "an administrator sets a node of the running job DOWN", act=set_down, args=LONG),
-    lost("prolog", "Slurm's Prolog fails on a node", before=prolog_fails),
-    Row(
+    lost(
+        "set-down",
+        "an administrator sets a node of the running job DOWN",
+        act=command("scontrol", "update", "nodename=NODE1", "state=down", "reason=a broken fan"),
+        args=LONG,
+    ),
+    lost("prolog", "Slurm's Prolog fails on a node", before=prolog_fails, node="n2"),
+    lost(
         "no-venv",
         "the virtual environment is missing on the second of two nodes",
-        ("filesystem_error",),
-        ELSEWHERE,
+        classes=("filesystem_error",),
         before=venv_on_all_but_one,
-        cluster=THREE,
-        after=keeps_off,
+        node="n2",
         note="the interpreter is checked on every node; without that, srun would use the system's python3 there",
     ),
     unharmed(
         "cable-20s",
         "the network cable of a node is unplugged for 20 s",
         act=cut_for_20_s,
-        cluster={"nodes": 2},
+        cluster=PAIR,
         args=LONG,
         note="no failure: the job continues",
     ),
@@ -189,19 +156,17 @@ ROWS = (
     unharmed(
         "drained",
         "an administrator drains a node of the running job",
-        act=drain,
-        cluster={"nodes": 2},
+        act=command("scontrol", "update", "nodename=NODE0", "state=drain", "reason=a disk is to be changed"),
+        cluster=PAIR,
         note="no failure: Slurm lets the job finish",
     ),
-    Row(
+    lost(
         "bad-node",
         "a GPU of a node fails in two consecutive runs",
-        ("gpu_hardware",),
-        ELSEWHERE,
-        node=0,
-        job={"nodes": 1, "processes_per_node": 2},
+        classes=("gpu_hardware",),
+        node="n1",
+        job=ONE_NODE,
         args={"fault": "ecc", "fault-node": "n1", "pause": 0.7},
-        cluster=THREE,
         before=with_gpus,
         act=bad_for_two,
         at=0,

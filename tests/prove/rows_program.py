@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.prove.row import Row, ended, unharmed
+from tests.prove.row import CRASH, ONE_NODE, RANK_1, Row, ended, fails, unharmed
 from tests.prove.scene import Scene
 
 TORCH: dict[str, Any] = {"launcher": "torchrun"}
-ONE: dict[str, Any] = {"nodes": 1, "processes_per_node": 2}
-START: dict[str, Any] = {"fault-step": 0, "fault-rank": -1}
-HANG: dict[str, Any] = {"hang": {"after": "12s", "busy_after": "90s"}}
+HANG: dict[str, Any] = {**TORCH, "hang": {"after": "12s", "busy_after": "90s"}}
 
 
-def torch(**args: Any) -> dict[str, Any]:
-    """The arguments of a training that meets by gloo."""
-    return {"meet": "torch", **args}
+def meets(kind: str, rank: int = 1, **more: Any) -> dict[str, Any]:
+    """Arguments of a training that meets by gloo, and of which a rank fails."""
+    return fails(kind, rank=rank, meet="torch", **more)
+
+
+def at_start(kind: str, **more: Any) -> dict[str, Any]:
+    """Arguments of a training of which every rank fails before its first step."""
+    return fails(kind, rank=-1, step=0, **more)
 
 
 def says_so(scene: Scene) -> list[str]:
@@ -60,153 +63,91 @@ CGROUPS = {
     "slurm_conf": ("PartitionName=grace Nodes=n1 MaxTime=01:00:00 PriorityTier=1 GraceTime=30",),
 }
 """As most sites have it; and a partition whose jobs are warned before they are preempted."""
-
-CRASH = ("segfault_or_abort", "unknown")
+BY_CGROUPS = "proctrack/cgroup, task/cgroup"
 CODE = ("user_code_error",)
-STOP = ("STOP",)
 
 ROWS = (
-    Row(
-        "sigkill",
-        "SIGKILL to rank 1",
-        CRASH,
-        ("RETRY",),
-        rank=1,
-        node=1,
-        job=TORCH,
-        args=torch(fault="kill", **{"fault-rank": 1}),
-    ),
-    Row(
-        "sigkill-srun",
-        "SIGKILL to rank 1, started by srun",
-        CRASH,
-        ("RETRY",),
-        rank=1,
-        node=1,
-        args={"fault": "kill", "fault-rank": 1},
-        quick=True,
-    ),
-    Row(
-        "segv",
-        "a segmentation fault in rank 1",
-        ("segfault_or_abort",),
-        ("RETRY",),
-        rank=1,
-        node=1,
-        job=TORCH,
-        args=torch(fault="segv", **{"fault-rank": 1}),
-    ),
+    Row("sigkill", "SIGKILL to rank 1", CRASH, **RANK_1, job=TORCH, args=meets("kill")),
+    Row("sigkill-srun", "SIGKILL to rank 1, started by srun", CRASH, **RANK_1, args=fails("kill", rank=1), quick=True),
+    Row("segv", "a segmentation fault in rank 1", CRASH[:1], **RANK_1, job=TORCH, args=meets("segv")),
     Row(
         "cuda-oom",
         "CUDA out of memory in rank 1",
         ("cuda_oom",),
         ("RETRY_CHANGED",),
-        rank=1,
-        node=1,
+        **RANK_1,
         loss="near",
         job=TORCH,
-        args=torch(
-            fault="cuda-oom",
-            **{"fault-rank": 1, "fault-attempts": 9, "micro_batch_size": 4, "gradient_accumulation_steps": 1},
-        ),
+        args=meets("cuda-oom", **{"fault-attempts": 9, "micro_batch_size": 4, "gradient_accumulation_steps": 1}),
         note="PyTorch's message, without a GPU; the micro batch is halved, the global batch is unchanged",
     ),
     ended(
         "exception-one",
         "an exception in rank 1 while rank 0 waits in a collective",
         CODE,
-        rank=1,
-        node=1,
+        **RANK_1,
         job=TORCH,
-        args=torch(fault="raise", **{"fault-rank": 1}),
+        args=meets("raise"),
     ),
-    ended(
-        "exception-all",
-        "an exception in all ranks",
-        CODE,
-        job=TORCH,
-        args=torch(fault="raise", **{"fault-rank": -1}),
-    ),
-    ended(
-        "import",
-        "a library that is not installed",
-        ("import_error",),
-        args={"fault": "import", **START},
-        quick=True,
-    ),
-    ended("config", "an unknown configuration key", ("config_error",), args={"fault": "config", **START}),
+    ended("exception-all", "an exception in all ranks", CODE, job=TORCH, args=meets("raise", rank=-1)),
+    ended("import", "a library that is not installed", ("import_error",), args=at_start("import"), quick=True),
+    ended("config", "an unknown configuration key", ("config_error",), args=at_start("config")),
     ended(
         "config-torn",
         "a configuration file that is not valid JSON",
         ("config_error", "data_error"),
-        args={"fault": "config-torn", **START},
+        args=at_start("config-torn"),
         note="Python's error message does not distinguish a configuration from data",
     ),
     ended("argument", "an unknown argument of the training", ("config_error",), args={"lerning-rate": 1}),
-    ended("data", "a missing data file", ("data_error",), args={"fault": "data", **START}),
+    ended("data", "a missing data file", ("data_error",), args=at_start("data")),
     Row(
         "hang-one",
         "rank 1 hangs while rank 0 waits in a collective",
         ("hang_no_progress",),
-        ("RETRY",),
-        rank=1,
-        node=1,
-        job={**TORCH, **HANG},
-        args=torch(fault="hang", **{"fault-rank": 1, "patience": 600}),
+        **RANK_1,
+        job=HANG,
+        args=meets("hang", patience=600),
     ),
-    Row(
-        "hang-all",
-        "all ranks hang",
-        ("hang_no_progress",),
-        ("RETRY",),
-        job={**TORCH, **HANG},
-        args=torch(fault="hang", **{"fault-rank": -1, "patience": 600}),
-    ),
-    unharmed(
-        "slow",
-        "rank 1 is slow: each step takes seven times as long",
-        job={**TORCH, **HANG},
-        args=torch(fault="slow", **{"fault-rank": 1}),
-    ),
+    Row("hang-all", "all ranks hang", ("hang_no_progress",), job=HANG, args=meets("hang", rank=-1, patience=600)),
+    unharmed("slow", "rank 1 is slow: each step takes seven times as long", job=HANG, args=meets("slow")),
     Row(
         "port",
         "the rendezvous port is in use",
         ("port_in_use",),
         ("RETRY_CHANGED",),
-        job=ONE,
-        args=torch(fault="port", **{"fault-step": 0}),
+        job=ONE_NODE,
+        args=meets("port", rank=0, step=0),
     ),
     Row(
         "rendezvous",
         "rank 1 never joins the rendezvous",
         ("rendezvous_failure",),
-        ("RETRY",),
-        args=torch(fault="never-joins", patience=12, **{"fault-step": 0, "fault-rank": 1}),
+        args=meets("never-joins", step=0, patience=12),
     ),
     ended(
         "swallowed",
         "an exception, but the training's script exits with 0",
         CODE,
-        args={"fault": "swallowed"},
+        args=fails("swallowed"),
         after=says_so,
         quick=True,
     ),
-    Row(
+    ended(
         "early-end",
         "the training exits with 0 before its last step, without a message",
         ("unknown", "user_code_error"),
-        ("STOP", "RETRY"),
+        verdicts=("STOP", "RETRY"),
+        attempts=2,
         after=says_so,
-        args={"fault": "early-end", "fault-rank": -1, "fault-attempts": 9},
-        state="FAILED",
-        loss=None,
+        args=fails("early-end", rank=-1, **{"fault-attempts": 9}),
         note="one retry, because the first attempt made progress; the second did not",
     ),
-    ended("nan", "the loss becomes NaN", ("loss_nan",), args={"fault": "nan"}, quick=True),
+    ended("nan", "the loss becomes NaN", ("loss_nan",), args=fails("nan"), quick=True),
     unharmed(
         "warnings",
         "alarming warnings in the log of a successful run",
-        args={"fault": "warnings"},
+        args=fails("warnings"),
         note="",
         quick=True,
     ),
@@ -214,9 +155,8 @@ ROWS = (
         "slurm-words",
         "a program prints `Note: node ... is down` and ends with an exception",
         CODE,
-        args={"fault": "slurm-words", "fault-rank": 1},
-        rank=1,
-        node=1,
+        args=fails("slurm-words", rank=1),
+        **RANK_1,
         after=blames_no_node,
         quick=True,
     ),
@@ -224,45 +164,37 @@ ROWS = (
         "exit-silent",
         "rank 1 exits with code 3 without a message",
         CODE,
-        args={"fault": "exit-3", "fault-rank": 1},
-        rank=1,
-        node=1,
+        args=fails("exit-3", rank=1),
+        **RANK_1,
         after=at_the_right_time,
     ),
-    unharmed(
-        "no-newline",
-        "the last progress line has no newline",
-        args={"fault": "no-newline", "every": 0},
-        quick=True,
-    ),
+    unharmed("no-newline", "the last progress line has no newline", args=fails("no-newline", every=0), quick=True),
     ended(
         "interface",
         "GLOO_SOCKET_IFNAME names an interface that does not exist",
         ("config_error",),
-        args=torch(fault="interface", **START),
+        args=at_start("interface", meet="torch"),
         after=names_the_variable,
     ),
     Row(
         "left-over",
         "a rank is killed and leaves a process behind",
         CRASH,
-        ("RETRY",),
-        job=ONE,
-        args={"fault": "leave-one-behind"},
+        job=ONE_NODE,
+        args=fails("leave-one-behind"),
         cluster=CGROUPS,
         after=no_left_over,
-        note="proctrack/cgroup, task/cgroup",
+        note=BY_CGROUPS,
     ),
     Row(
         "sigkill-cgroup",
         "SIGKILL to rank 1, with cgroups",
         CRASH,
-        ("RETRY",),
         rank=1,
-        job={**ONE, **TORCH},
-        args=torch(fault="kill", **{"fault-rank": 1}),
+        job={**ONE_NODE, **TORCH},
+        args=meets("kill"),
         cluster=CGROUPS,
-        note="proctrack/cgroup, task/cgroup",
+        note=BY_CGROUPS,
     ),
     Row(
         "host-oom",
@@ -270,9 +202,9 @@ ROWS = (
         ("host_oom",),
         ("RETRY_CHANGED",),
         rank=1,
-        job={**ONE, "memory": "300M"},
-        args={"fault": "host-oom", "fault-rank": 1},
+        job={**ONE_NODE, "memory": "300M"},
+        args=fails("host-oom", rank=1),
         cluster=CGROUPS,
-        note="killed by the kernel; proctrack/cgroup, task/cgroup",
+        note=f"killed by the kernel; {BY_CGROUPS}",
     ),
 )

@@ -10,13 +10,11 @@ from typing import Any
 from tests.cluster.covers import outermost
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.image import build_sif
-from tests.prove.row import Row, ended
+from tests.prove.row import CRASH, ONE_NODE, Row, ended, fails
 from tests.prove.scene import Scene
 
 SMALL: dict[str, Any] = {"nodes": 2, "small_mb": 8}
-ONCE: dict[str, Any] = {"attempts": 1, "state": "FAILED", "loss": None}
 FULL = ("disk_full_or_quota",)
-ONE: dict[str, Any] = {"nodes": 1, "processes_per_node": 2}
 
 MODULES = """\
 # As Lmod answers for a module that an upgrade has taken away.
@@ -43,13 +41,11 @@ def runs_on_small(scene: Scene) -> None:
 
 def fill_small(scene: Scene) -> None:
     """Somebody else fills the storage on which the run folder and its logs lie."""
-    scene.happens()
     filler = scene.cluster.layout.small / "somebody-else"
     scene.cluster.run(["sh", "-c", f"cat /dev/zero >{filler}"], user="bob")
 
 
 def read_only(scene: Scene) -> None:
-    scene.happens()
     end = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -76,7 +72,6 @@ def into_image(scene: Scene, sif: Path) -> None:
 
 
 def remove_image(scene: Scene) -> None:
-    scene.happens()
     scene.cluster.run(["rm", str(scene.user.home / "image.sif")], check=True)
     scene.cluster.run(["scontrol", "release", scene.run["job_id"]], check=True)
 
@@ -98,9 +93,8 @@ ROWS = (
     Row(
         "torn",
         "killed during a save: the newest checkpoint is incomplete",
-        ("segfault_or_abort", "unknown"),
-        ("RETRY",),
-        args={"fault": "torn"},
+        CRASH,
+        args=fails("torn"),
         after=resumed_from_the_one_before,
         quick=True,
     ),
@@ -109,39 +103,36 @@ ROWS = (
         "the disk is full when a checkpoint is saved",
         FULL,
         before=small_job,
-        args={"fault": "full"},
+        args=fails("full"),
         cluster=SMALL,
     ),
-    Row(
+    ended(
         "full-logs",
         "the disk of the run folder and its logs is full",
         FULL,
-        ("",),
+        verdicts=("",),
         before=runs_on_small,
         act=fill_small,
-        args={"fault": "log-flood", "fault-step": 8},
+        args=fails("log-flood", step=8),
         cluster=SMALL,
         note="the verdict cannot be stored there; `why` and `watch` report this",
-        **ONCE,
     ),
     ended(
         "quota",
         "the quota is exceeded when a checkpoint is saved",
         FULL,
-        args={"fault": "quota"},
+        args=fails("quota"),
         note="the training raises the error itself",
     ),
-    Row(
+    ended(
         "read-only",
         "the scratch storage becomes read-only",
         ("filesystem_error",),
-        ("RETRY",),
+        verdicts=("RETRY",),
         before=small_job,
         act=read_only,
         cluster=SMALL,
         attempts=3,
-        state="FAILED",
-        loss=None,
         note="retried because the error may be temporary; stopped after two attempts without progress",
     ),
     ended(
@@ -151,7 +142,7 @@ ROWS = (
         before=build_image,
         act=remove_image,
         at=0,
-        job={**ONE, "sbatch": {"hold": True}},
+        job={**ONE_NODE, "sbatch": {"hold": True}},
         cluster={"nodes": 1, "system": "sid"},
         note="a real Apptainer",
         seconds=240,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
-from tests.prove.row import Row
+from tests.prove.row import Row, nothing
 from tests.slurm.user import PROFILES, User
 
 TRAINING = REPOSITORY / "tests" / "prove" / "training" / "train.py"
@@ -49,7 +50,6 @@ class Scene:
     run: dict[str, Any] = field(default_factory=dict)
     planted: float | None = None
     """When the fault happened, where it did not happen in the training."""
-    wanted_node: str | None = None
     left: dict[str, Any] = field(default_factory=dict)
     """What one step of a row leaves for a later one."""
 
@@ -96,8 +96,8 @@ class Scene:
             return
         text = (PROFILES / "testcluster.yaml").read_text()
         for old, new in self.row.profile:
-            assert old == "" or old in text, old
-            text = text.replace(old, new) if old else text + new
+            assert old in text, old
+            text = text.replace(old, new)
         self.user.job(text, "sites/testcluster.yaml")
 
     def submit(self) -> subprocess.CompletedProcess[str]:
@@ -156,18 +156,28 @@ class Scene:
         job = self.job()
         return rank[str(index * int(job["processes_per_node"]))]
 
-    def happens(self, node: str | None = None) -> None:
-        """The fault happens now, at `node` where it has a place."""
+    @property
+    def struck(self) -> str | None:
+        """The name of the node that is to be blamed, if one is."""
+        return self.node(self.row.node) if isinstance(self.row.node, int) else self.row.node
+
+    def fill(self, text: str) -> str:
+        """A text with this run's job and nodes (`row.command`)."""
+        text = re.sub(r"NODE(\d)", lambda found: self.node(int(found[1])), text)
+        return text.replace("JOB", str(self.run.get("job_id")))
+
+    def act(self) -> None:
+        """Let the row's fault happen, once the training has come so far."""
+        if self.row.act is nothing:
+            return
+        if self.row.at:
+            self.until_step(self.row.at)
+        self.happens()
+        self.row.act(self)
+
+    def happens(self) -> None:
+        """The fault happens now."""
         self.planted = time.time()
-        self.wanted_node = node
-
-    def root(self, *words: str, check: bool = True) -> str:
-        """What an administrator does on the login node."""
-        return self.cluster.run(list(words), user="root", check=check).stdout
-
-    def follow(self) -> subprocess.Popen[str] | None:
-        """Start what drives the run from outside, if anything does."""
-        return self.user.popen("watch", self.run["run"]) if self.row.drive == "watch" else None
 
     def finish(self, driver: subprocess.Popen[str] | None, seconds: float) -> dict[str, Any]:
         """Wait for the run's end: by its driver, then by the status alone."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.cluster import Cluster
 from tests.cluster.ssh import connect_nodes
-from tests.prove.node_check_faults import bind, shows
+from tests.prove.node_check import named
 from tests.prove.node_check_tools import SMI
+from tests.prove.node_fault import COMMON, Fault, bind, filled, shows
 from tests.prove.rounds import Rounds
 from tests.ssh.ssh_user import SshUser
 
@@ -23,131 +24,122 @@ GROUP = "ssh-faults"
 PORT = 20123
 PEER_PORT = 32768 + PORT * 7919 % 28232
 """The port of the rendezvous, and that between the hosts (agent/check_ssh.py)."""
-HOSTS = "hosts: {n1: 4, n2: 4, n3: 4}"
+LOG = "log"
+"""In place of a node: the script itself ends and says why."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault and who has to be named for it.
-
-    `plant` and `undo` are commands of root by host; they know the places HOME (of the run's user) and BIN (first in the
-    job's PATH). `node` is "log" where the script itself ends and says why, and "" where nobody is blamed.
-    """
-
-    plant: Mapping[str, str]
-    undo: Mapping[str, str]
-    node: str
-    check: str
-    says: str
-    job: Mapping[str, object] = field(default_factory=dict)
-    gpus: int = 0
+def drop(port: int, *nodes: str) -> tuple[str, str]:
+    """Answer nothing to nodes that connect to a port here, as a firewall that drops it."""
+    rules = [f"to 10.77.0.{node[1:]} ipproto tcp sport {port} blackhole" for node in nodes]
+    return "; ".join(f"ip rule add {one}" for one in rules), "; ".join(f"ip rule del {one}" for one in rules)
 
 
-def drop(node: str, port: int) -> tuple[str, str]:
-    """Answer nothing to a node that connects to a port here, as a firewall that drops it."""
-    words = f"to 10.77.0.{node[1:]} ipproto tcp sport {port} blackhole"
-    return f"ip rule add {words}", f"ip rule del {words}"
-
-
-def at(node: str, commands: tuple[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """A fault of one host."""
-    return {node: commands[0]}, {node: commands[1]}
-
-
-_FROM_N1, _FROM_N3 = drop("n1", PEER_PORT), drop("n3", PEER_PORT)
 _LOOPBACK = "sed 's/^[0-9.]*\\([[:space:]].*n1\\b\\)/127.0.1.1\\1/' /etc/hosts"
 _LISTEN = f"setsid python3 -c 'import socket, time; s = socket.create_server((\"\", {PORT})); time.sleep(300)'"
 
-FAULTS: dict[str, Fault] = {
-    "a port of the first host is blocked from one host": Fault(
-        *at("n1", drop("n3", PORT)),
-        node="n3",
-        check="rendezvous port",
-        says=rf"cannot reach n1 port {PORT} \(10.77.0.1\): timed out",
+FAULTS = (
+    Fault(
+        "a port of the first host is blocked from one host",
+        "n3",
+        "rendezvous port",
+        f"cannot reach n1 port {PORT} (10.77.0.1): timed out",
+        *drop(PORT, "n3"),
+        at="n1",
     ),
-    "a port is blocked in one direction between two hosts": Fault(
-        *at("n2", drop("n3", PEER_PORT)),
-        node="n3",
-        check="ports between nodes",
-        says=f"cannot connect to n2 port {PEER_PORT}: timed out; n2 can connect to n3",
+    Fault(
+        "a port is blocked in one direction between two hosts",
+        "n3",
+        "ports between nodes",
+        f"cannot connect to n2 port {PEER_PORT}: timed out; n2 can connect to n3",
+        *drop(PEER_PORT, "n3"),
+        at="n2",
     ),
-    "no host can connect to one": Fault(
-        *at("n2", (f"{_FROM_N1[0]}; {_FROM_N3[0]}", f"{_FROM_N1[1]}; {_FROM_N3[1]}")),
-        node="n2",
-        check="ports between nodes",
-        says=f"n1, n3 cannot connect to it at port {PEER_PORT}: timed out",
+    Fault(
+        "no host can connect to one",
+        "n2",
+        "ports between nodes",
+        f"n1, n3 cannot connect to it at port {PEER_PORT}: timed out",
+        *drop(PEER_PORT, "n1", "n3"),
     ),
-    "the port is in use on the first host": Fault(
-        *at("n1", (f"{_LISTEN} >/dev/null 2>&1 & echo $! >/dev/shm/listener", "kill $(cat /dev/shm/listener)")),
-        node="log",
-        check="",
-        says=f"found no free port between {PORT} and {PORT} on n1",
+    Fault(
+        "the port is in use on the first host",
+        LOG,
+        "",
+        f"found no free port between {PORT} and {PORT} on n1",
+        f"{_LISTEN} >/dev/null 2>&1 & echo $! >/dev/shm/listener",
+        "kill $(cat /dev/shm/listener)",
+        at="n1",
     ),
-    "other code": Fault(
-        *at("n2", bind("$HOME/helper.py", "echo '# new'")),
-        node="n2",
-        check="code",
-        says="the code differs from that of the other nodes: helper.py",
-        job={"code": "off"},
+    Fault(
+        "other code",
+        "n2",
+        "code",
+        "the code differs from that of the other nodes: helper.py",
+        *bind("$HOME/helper.py", "echo '# new'"),
     ),
-    "a data path is missing": Fault(
-        *at("n2", ("mount -t tmpfs none $HOME/data", "umount $HOME/data")),
-        node="",
-        check="path $HOME/data/part",
-        says="n2: .*/data/part: No such file or directory",
+    Fault(
+        "a data path is missing",
+        COMMON,
+        "path $HOME/data/part",
+        "n2: $HOME/data/part: No such file or directory",
+        "mount -t tmpfs none $HOME/data",
+        "umount $HOME/data",
+        at="n2",
     ),
-    "the run folder is not shared": Fault(
-        *at("n3", ("mount -t tmpfs none $HOME/runs", "umount $HOME/runs")),
-        node="n3",
-        check="start",
-        says="the run folder is not shared with this host",
+    Fault(
+        "the run folder is not shared",
+        "n3",
+        "start",
+        "the run folder is not shared with this host",
+        "mount -t tmpfs none $HOME/runs",
+        "umount $HOME/runs",
     ),
-    "the name of the first host resolves to loopback": Fault(
-        *at("n3", bind("/etc/hosts", _LOOPBACK)),
-        node="n3",
-        check="rendezvous port",
-        says=rf"cannot reach n1 port {PORT} \(127.0.1.1\): ",
+    Fault(
+        "the name of the first host resolves to loopback",
+        "n3",
+        "rendezvous port",
+        f"cannot reach n1 port {PORT} (127.0.1.1): ",
+        *bind("/etc/hosts", _LOOPBACK),
     ),
-    "another GPU driver": Fault(
-        *at("n2", shows("smi", "DRIVER")),
-        node="",
-        check="gpus",
-        says="n2: the GPU driver is 535.104.05 here and 550.90.07 on the other nodes",
-        gpus=4,
+    Fault(
+        "another GPU driver",
+        COMMON,
+        "gpus",
+        "n2: the GPU driver is 535.104.05 here and 550.90.07 on the other nodes",
+        *shows("smi", "DRIVER"),
+        at="n2",
     ),
-}
+)
 
 
 def play(cluster: Cluster, fault: Fault) -> tuple[list[str], str]:
     """Run a job with a fault: what is wrong, and what was said of the fault."""
     user = SshUser(cluster, cluster.user_folder("fault-"))
-    more = f"network: {{ports: [{PORT}, {PORT}]}}\n"
-    user.profile(HOSTS, shared=False, preflight="quick", more=more, gpus=fault.gpus)
-    places, text = {"HOME": str(user.home), "BIN": str(user.home / "bin")}, job(user, fault)
+    more, gpus = f"network: {{ports: [{PORT}, {PORT}]}}\n", 4 if fault.check == "gpus" else 0
+    user.profile("hosts: {n1: 4, n2: 4, n3: 4}", shared=False, preflight="quick", more=more, gpus=gpus)
+    places = {"HOME": str(user.home), "BIN": str(user.home / "bin")}
+    file = job(user, gpus=gpus, code="off" if fault.check == "code" else None)
     try:
-        for node, commands in fault.plant.items():
-            done = cluster.run(["bash", "-ec", commands], user="root", node=node, env={**places, "NODE": node})
-            assert done.returncode == 0, done.stderr
-        client = user.launch("submit", text, "--wait", timeout=240)
+        fault.planted(cluster, places)
+        client = user.launch("submit", file, "--wait", timeout=240)
     finally:
-        for node, commands in fault.undo.items():
-            cluster.run(["bash", "-c", commands], user="root", node=node, env={**places, "NODE": node})
+        fault.undone(cluster, places)
     attempt = next(user.home.glob("runs/*/attempts/001"))
     log = (attempt / "batch.log").read_text(errors="replace")
-    wrong = [] if (attempt / "trained").exists() == (not fault.node) else [f"the training: {client.stdout[-500:]}"]
-    if fault.node == "log":
-        found = re.search(fault.says, log)
-        return wrong if found else [*wrong, f"not in the log: {log[-800:]}"], found[0] if found else ""
-    record: dict[str, Any] = json.loads((attempt / "node-check.json").read_text())
-    named = {(one["node"], one["check"]): one["text"] for one in record["bad"]}
-    named |= {("", one["check"]): one["text"] for one in record["common"]}
-    said = str(named.pop((fault.node, fault.check.replace("$HOME", str(user.home))), ""))
-    wrong += [] if re.search(fault.says, said) else [f"said: {said!r}, named: {named}, {log[-800:]}"]
-    wrong += [f"also named: {named}"] if named else []
+    trains = fault.node == COMMON
+    wrong = [] if (attempt / "trained").exists() == trains else [f"the training: {client.stdout[-500:]}"]
+    says = filled(fault.says, places)
+    if fault.node == LOG:
+        return (wrong, says) if says in log else ([*wrong, f"not in the log: {log[-800:]}"], "")
+    found = {key: str(one["text"]) for key, one in named(json.loads((attempt / "node-check.json").read_text())).items()}
+    key = next((key for key in found if fault.is_named(key, places)), None)
+    said = found.pop(key) if key else ""
+    wrong += [] if says in said else [f"said: {said!r}, named: {found}, {log[-800:]}"]
+    wrong += [f"also named: {found}"] if found else []
     return wrong, said.replace(str(user.home), "…")
 
 
-def job(user: SshUser, fault: Fault) -> str:
+def job(user: SshUser, *, gpus: int, code: str | None) -> str:
     """The job file, and what it needs on hosts without faults."""
     files = {
         "train.py": "import os\nopen(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/trained', 'w').close()\n",
@@ -155,13 +147,11 @@ def job(user: SshUser, fault: Fault) -> str:
         "data/part": "",
         "saved/.keep": "",
         "runs/.keep": "",
-        **({"bin/nvidia-smi": SMI} if fault.gpus else {}),
     }
     for name, text in files.items():
-        file = Path(user.job(text, name))
-        if name.startswith("bin/"):
-            file.chmod(0o755)
-    path = f"{user.home}/bin:{user.cluster.environment()['PATH']}"
+        user.job(text, name)
+    if gpus:
+        Path(user.job(SMI, "bin/nvidia-smi")).chmod(0o755)
     wanted: dict[str, Any] = {
         "name": "fault",
         "nodes": 3,
@@ -171,32 +161,31 @@ def job(user: SshUser, fault: Fault) -> str:
         "args": {"data": str(user.home / "data" / "part")},
         "checkpoint": {"dir": str(user.home / "saved"), "pattern": r"step-(\d+)", "resume": {"args": {"from": "x"}}},
         "retry": {"max_attempts": 1},
+        "env": {"PATH": f"{user.home}/bin:{user.cluster.environment()['PATH']}"},
+        **({} if code is None else {"code": code}),
     }
-    wanted |= fault.job
-    wanted["env"] = {"PATH": path, **wanted.get("env", {})}
-    if wanted["script"] is None:
-        del wanted["script"], wanted["args"]
     return user.job(json.dumps(wanted, indent=1))
 
 
 def prove(rounds: Rounds) -> int:
     """The rows that are left, one after another; 1 if one went wrong."""
+    faults = {fault.fault: fault for fault in FAULTS}
     with Cluster.start(nodes=3, gpus_per_node=0, accounting=False) as cluster:
         connect_nodes(cluster)
 
         def one(name: str) -> dict[str, Any]:
-            wrong, said = play(cluster, FAULTS[name])
+            wrong, said = play(cluster, faults[name])
             return {"wrong": wrong, "said": said}
 
-        return replace(rounds, workers=1).run_alone(GROUP, rounds.left(GROUP, FAULTS), one)
+        return replace(rounds, workers=1).run_alone(GROUP, rounds.left(GROUP, faults), one)
 
 
 def section(rows: Mapping[str, Any]) -> str:
     """The part of docs/ssh.md."""
     lines = ["| fault | named | message |", "|---|---|---|"]
-    for name, fault in FAULTS.items():
-        row = rows.get(name, {"ok": False, "said": "not run"})
-        where = {"log": "by the script", "": "without blame"}.get(fault.node, fault.node)
+    for fault in FAULTS:
+        row = rows.get(fault.fault, {"ok": False, "said": "not run"})
+        where = {LOG: "by the script", COMMON: "without blame"}.get(fault.node, fault.node)
         text = re.sub(r"…[^\s:;]*", "PATH", str(row.get("said", "")))[:120].replace("|", "\\|")
-        lines.append(f"| {name} | {where if row['ok'] else '**failed**'} | {text} |")
+        lines.append(f"| {fault.fault} | {where if row['ok'] else '**failed**'} | {text} |")
     return "\n".join(lines)
