@@ -58,26 +58,22 @@ class Cluster(Faults):
         accounting: bool = True,
         *,
         system: str | None = None,
-        min_job_age: int = 300,
         slurm_conf: Sequence[str] = (),
         needs: Sequence[Path] = (),
         owner: int | None = None,
         cgroups: bool = False,
-        small_mb: int = 0,
     ) -> Cluster:
         """Start a cluster and wait until every node is idle.
 
         Args:
-            nodes: How many compute nodes.
-            gpus_per_node: GPUs a node, 0 for none.
-            accounting: With slurmdbd, or without as on many sites.
+            nodes: How many compute nodes; they are called ``n1`` ... ``nN`` (at most 200).
+            gpus_per_node: GPUs that Slurm hands out a node (fake devices); 0 for none.
+            accounting: With slurmdbd and its database; without it ``sacct`` fails, as on many sites.
             system: Run inside another Debian with another Slurm, a name in `roots.SYSTEMS`.
-            min_job_age: Seconds until the controller forgets an ended job.
             slurm_conf: Lines for slurm.conf; each replaces ours of the same key.
             needs: Further paths that the ordinary users must be able to read.
             owner: The process with which the cluster ends at the latest; the caller by default.
             cgroups: Track and limit by the machine's own cgroups (v1), as sites do; one node only.
-            small_mb: Size of `small`, a storage of its own that can be full or read-only; 0 for none.
 
         Raises:
             ClusterUnavailable: The machine lacks something; the message says what.
@@ -92,14 +88,11 @@ class Cluster(Faults):
             nodes=nodes,
             gpus_per_node=gpus_per_node,
             accounting=accounting,
-            min_job_age=min_job_age,
             slurm_conf=tuple(slurm_conf),
             needs=(*requirements.python_needs(system), *map(str, needs)),
-            path=(str(Path(sys.executable).parent),),
             system=system,
             root=root,
             cgroups=cgroups,
-            small_mb=small_mb,
         )
         layout = _prepare(settings)
         child = _start_supervisor(layout, owner or os.getpid())

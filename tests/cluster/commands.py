@@ -8,12 +8,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.cluster import config, requirements
+from tests.cluster.covers import outermost
 from tests.cluster.settings import USERS, ClusterError, Layout, python_module, read_settings
 from tests.cluster.syscalls import descendants, start_time
 
@@ -75,6 +75,11 @@ class Commands:
         return path
 
     @property
+    def python_folders(self) -> list[str]:
+        """The folders and files of this Python and this checkout, to be bound into an image."""
+        return [str(path) for path in outermost(Path(need) for need in self.settings.needs)]
+
+    @property
     def nodes(self) -> list[str]:
         """The names of the compute nodes."""
         return self.settings.node_names
@@ -89,7 +94,7 @@ class Commands:
             "LOGNAME": name,
             "SHELL": "/bin/bash",
             "LANG": "C.UTF-8",
-            "PATH": config.user_path(self.settings),
+            "PATH": config.USER_PATH,
         }
 
     def popen(
@@ -187,7 +192,7 @@ class Commands:
         """Give the manager an order (one of its methods) and wait until it is done."""
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(timeout)
-            self._connect(client)
+            client.connect(str(self.layout.control))
             with client.makefile("rw") as stream:
                 stream.write(json.dumps({"order": name, **values}) + "\n")
                 stream.flush()
@@ -196,19 +201,6 @@ class Commands:
         if "error" in answer:
             raise ClusterError(f"{name}: {answer['error']}")
         return answer
-
-    def _connect(self, client: socket.socket) -> None:
-        """Connect to the manager, which may have bound its socket and not listen yet on a busy machine."""
-        end = time.monotonic() + 60
-        while True:
-            try:
-                client.connect(str(self.layout.control))
-            except ConnectionRefusedError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.05)
-            else:
-                return
 
     def _node_process(self, node: str | None) -> int:
         """Process 1 of a node, as numbered inside the cluster; 0 stands for the login node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from tests.cluster.settings import (
@@ -19,9 +20,8 @@ DATABASE = "slurm_acct_db"
 CGROUPS = "/sys/fs/cgroup"
 
 
-def user_path(settings: Settings) -> str:
-    """The ``PATH`` of every user."""
-    return ":".join([*settings.path, SYSTEM_PATH])
+USER_PATH = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
+"""The ``PATH`` of every user."""
 
 
 def slurm_conf(layout: Layout, settings: Settings) -> str:
@@ -62,7 +62,7 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         "MaxArraySize=10001",
         "MaxJobCount=20000",
         "JobRequeue=1",
-        f"MinJobAge={settings.min_job_age}",
+        "MinJobAge=300",
         # Short waits, so that a test sees a dead node and a stubborn process in good time.
         "KillWait=15",
         "SlurmdTimeout=20",
@@ -75,7 +75,7 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         f"MailProg={layout.config}/mail.sh",
         *_accounting_lines(settings),
         *(["GresTypes=gpu"] if gpus else []),
-        f"NodeName={names} CPUs={settings.cpus_per_node} RealMemory={settings.memory_mb} State=UNKNOWN{gpus}",
+        f"NodeName={names} CPUs=8 RealMemory=65536 State=UNKNOWN{gpus}",
         # Jobs in `low` are the only ones that may be preempted, by those of any other partition.
         f"PartitionName=gpu {limits} Default=YES PriorityTier=5 PreemptMode=OFF",
         f"PartitionName=short Nodes={names} DefaultTime=00:01:00 MaxTime=00:02:00 PriorityTier=5 PreemptMode=OFF",
@@ -127,35 +127,20 @@ StorageLoc={DATABASE}
 """
 
 
-def prolog(layout: Layout) -> str:
-    """A Prolog that fails on the nodes for which a test has left a file."""
-    return f"""#!/bin/sh
-[ ! -e {layout.faults}/prolog_fail_"$SLURMD_NODENAME" ]
-"""
-
-
-def mail_program(layout: Layout) -> str:
-    """A mailer that keeps what Slurm gives it: subject and address (MailProg in slurm.conf(5))."""
-    return f"""#!/bin/sh
-echo "$*" >>{layout.mails}
-"""
-
-
-def _limits() -> str:
-    """What Slurm limits by cgroups: memory. One such cluster at a time: Slurm 22.05 gives its groups a fixed name."""
-    return f"CgroupMountpoint={CGROUPS}\nConstrainRAMSpace=yes\n"
-
-
 def write_config(layout: Layout, settings: Settings) -> None:
     """Write what lies in ``/etc/slurm`` on every node."""
     # Slurm reads its cgroup plugin even where nothing uses it; 22.05 knows no 'disabled' yet.
     cgroup = "disabled" if settings.root and not settings.cgroups else "cgroup/v1"
+    limits = "yes" if settings.cgroups else "no"
     texts = {
         "slurm.conf": slurm_conf(layout, settings),
         "gres.conf": gres_conf(layout, settings),
-        "cgroup.conf": f"CgroupPlugin={cgroup}\n" + (_limits() if settings.cgroups else ""),
-        "prolog.sh": prolog(layout),
-        "mail.sh": mail_program(layout),
+        # One such cluster at a time: Slurm 22.05 gives its groups a fixed name.
+        "cgroup.conf": f"CgroupPlugin={cgroup}\nCgroupMountpoint={CGROUPS}\nConstrainRAMSpace={limits}\n",
+        # Fails on the nodes for which a test has left a file.
+        "prolog.sh": f'#!/bin/sh\n[ ! -e {layout.faults}/prolog_fail_"$SLURMD_NODENAME" ]\n',
+        # Keeps what Slurm gives it: subject and address (MailProg in slurm.conf(5)).
+        "mail.sh": f'#!/bin/sh\necho "$*" >>{layout.mails}\n',
     }
     if settings.accounting:
         texts["slurmdbd.conf"] = slurmdbd_conf(layout)
@@ -179,7 +164,7 @@ def write_etc(etc: Path, layout: Layout, settings: Settings) -> None:
     _write_accounts(etc, layout)
     # For the shells that set PATH anew: a login, and a job submitted with --export=NONE.
     (etc / "profile.d").mkdir(exist_ok=True)
-    _replace(etc / "profile.d" / "zz-cluster.sh", f"export PATH={user_path(settings)}\n")
+    _replace(etc / "profile.d" / "zz-cluster.sh", f"export PATH={USER_PATH}\n")
     _replace(etc / "slurm", None)
     (etc / "slurm").symlink_to(layout.config)
 

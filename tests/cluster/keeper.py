@@ -34,21 +34,17 @@ class Keeper:
         """Whether a daemon of this name was started and still runs."""
         return name in self._running and self._running[name].poll() is None
 
-    def pid(self, name: str) -> int:
-        """The process id of a daemon; KeyError for one that was never started."""
-        return self._running[name].pid
-
-    def send(self, name: str, number: int) -> None:
+    def send(self, daemon: str, number: int) -> None:
         """Send a signal to a daemon that runs."""
-        if not self.alive(name):
-            raise RuntimeError(f"{name} does not run")
-        self._running[name].send_signal(number)
+        if not self.alive(daemon):
+            raise RuntimeError(f"{daemon} does not run")
+        self._running[daemon].send_signal(number)
 
-    def stop(self, name: str, number: int = signal.SIGTERM) -> None:
+    def stop(self, daemon: str, number: int = signal.SIGTERM) -> None:
         """End a daemon and wait for its end; 10 s after a gentle signal it is killed."""
-        if not self.alive(name):
+        if not self.alive(daemon):
             return
-        process = self._running[name]
+        process = self._running[daemon]
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)  # a frozen one would not hear of it
         try:

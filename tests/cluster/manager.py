@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,9 @@ class Manager:
         self.settings = settings
         self.keeper = Keeper(layout.logs)
         self.nodes: dict[str, int] = {}
+        # Orders that others carry out.
+        self.cut, self.mend = network.cut, network.mend
+        self.signal_daemon, self.stop_daemon = self.keeper.send, self.keeper.stop
 
     def start(self) -> dict[str, Any]:
         """Start all daemons, side by side where they do not need each other."""
@@ -79,64 +81,39 @@ class Manager:
         services.wait_for("a node", lambda: bool(children(holder.pid)) or holder.poll() is not None)
         return children(holder.pid)[0]
 
-    def kill_node(self, node: str) -> dict[str, Any]:
+    def kill_node(self, node: str) -> None:
         """Cut the power of a node: its cable first, as a dead host says no goodbye."""
         process = self.nodes.pop(node)
         network.cut(node)
         os.kill(process, signal.SIGKILL)
         services.wait_for(f"the end of {node}", lambda: self._gone(process))
         network.remove(node)
-        return {}
 
     def _gone(self, process: int) -> bool:
         self.keeper.bury()
         return not Path(f"/proc/{process}").exists()
 
-    def revive_node(self, node: str) -> dict[str, Any]:
+    def revive_node(self, node: str) -> None:
         """Switch a dead node on again."""
         if node in self.nodes:
             raise RuntimeError(f"{node} is alive")
         self._power_on([node])
-        return {}
 
-    def cut(self, node: str) -> dict[str, Any]:
-        """Take a node off the network; it lives on."""
-        network.cut(node)
-        return {}
-
-    def mend(self, node: str) -> dict[str, Any]:
-        """Undo `cut`."""
-        network.mend(node)
-        return {}
-
-    def remount_small(self, options: str) -> dict[str, Any]:
+    def remount_small(self, options: str) -> None:
         """Change the storage `small` for all nodes, which share it."""
         subprocess.run(["mount", "-o", f"remount,{options}", str(self.layout.small)], check=True)
-        return {}
 
-    def kill_slurmd(self, node: str) -> dict[str, Any]:
+    def kill_slurmd(self, node: str) -> None:
         """Kill the daemon of a node; its steps, and all else there, live on."""
         for process in children(self.nodes[node]):
             if Path(f"/proc/{process}/comm").read_text().strip() == "slurmd":
                 os.kill(process, signal.SIGKILL)
-                return {}
-        raise RuntimeError(f"no slurmd on {node}")
+                raise RuntimeError(f"no slurmd on {node}")
 
-    def signal_daemon(self, daemon: str, number: int) -> dict[str, Any]:
-        """Send a signal to a daemon of the login node."""
-        self.keeper.send(daemon, number)
-        return {}
-
-    def stop_daemon(self, daemon: str, number: int) -> dict[str, Any]:
-        """End a daemon of the login node and wait for its end."""
-        self.keeper.stop(daemon, number)
-        return {}
-
-    def start_daemon(self, daemon: str) -> dict[str, Any]:
+    def start_daemon(self, daemon: str) -> None:
         """Start a daemon again that was stopped, and wait until it answers."""
         start = {"slurmctld": services.start_controller, "slurmdbd": services.start_accounting}
         start[daemon](self.keeper)
-        return {}
 
     def processes(self) -> dict[str, Any]:
         """The process 1 of each living node, as numbered inside the cluster."""
@@ -161,23 +138,23 @@ class Manager:
                     traceback.print_exc()  # the caller is gone; the cluster goes on
 
     def _obey(self, order: dict[str, Any]) -> dict[str, Any]:
-        begin = time.monotonic()
         try:
-            answer = getattr(self, order.pop("order"))(**order)
+            answer: dict[str, Any] = getattr(self, order.pop("order"))(**order) or {}
+            return answer
         except Exception as error:  # the answer carries it to the caller
             traceback.print_exc()
             return {"error": f"{type(error).__name__}: {error}"}
-        return {**answer, "seconds": time.monotonic() - begin}
 
 
 def main() -> None:
     """Be process 1 until killed."""
     layout = Layout(Path(sys.argv[1]))
-    # The socket is bound first: the caller may connect from the start, and waits in the queue.
-    server = socket.socket(socket.AF_UNIX)
+    # The socket is there first, and listens: the caller may connect from the start, and waits in the queue.
+    server, draft = socket.socket(socket.AF_UNIX), layout.control.with_suffix(".draft")
     os.umask(0o077)
-    server.bind(str(layout.control))
+    server.bind(str(draft))
     server.listen(16)
+    draft.rename(layout.control)
     os.umask(0o022)
     outlive(signal.SIGTERM)
     Manager(layout, read_settings(layout)).serve(server)

@@ -41,8 +41,7 @@ def cluster_view(layout: Layout, settings: Settings) -> None:
         Path(folder).mkdir(mode=0o755, parents=True, exist_ok=True)
     Path("/run/mariadbd").symlink_to("mysqld")  # newer clients of MariaDB look there
     _own_network_folder(settings)
-    if settings.small_mb:
-        mount("tmpfs", str(layout.small), "tmpfs", options=f"mode=1777,size={settings.small_mb}m")
+    mount("tmpfs", str(layout.small), "tmpfs", options="mode=1777,size=8m")
 
 
 def node_view(layout: Layout, settings: Settings) -> None:

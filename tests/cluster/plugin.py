@@ -8,7 +8,7 @@
 * ``disturbed_cluster``: one test at a time, which may break anything; it is repaired afterwards.
 * ``user_dir``: a fresh folder in the ordinary user's home on the cluster that the test uses.
 
-Where no cluster can run the tests are skipped, counted and explained at the end;
+Where no cluster can run the tests are skipped;
 ``HPC_LAUNCH_TEST_REQUIRE_CLUSTER=1`` makes them fail instead, for a CI that must not skip them.
 Every test that uses one has the mark ``cluster``.
 """
@@ -33,7 +33,6 @@ from tests.cluster.shared import SharedClusters
 from tests.marks import prove
 
 REQUIRED = "HPC_LAUNCH_TEST_REQUIRE_CLUSTER"
-NOT_RUN = "no test cluster: "
 FIXTURES = ("disturbed_cluster", "cluster", "cluster_bare", "cluster_trixie", "cluster_sid", "cluster_newer")
 TIMEOUT_S = 1200
 """For a test on a busy machine that waits several times, or that is the first one and has another Debian made."""
@@ -88,16 +87,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -long[item.path])
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many tests did not run for want of a cluster, and why."""
-    reasons: Counter[str] = Counter()
-    for report in terminalreporter.stats.get("skipped", []):
-        if isinstance(report.longrepr, tuple) and NOT_RUN in report.longrepr[2]:
-            reasons[report.longrepr[2].partition(NOT_RUN)[2]] += 1
-    for reason, count in reasons.items():
-        terminalreporter.write_line(f"{count} cluster tests did not run: {reason}", yellow=True)
-
-
 def _get(config: pytest.Config, name: str, **options: Any) -> Cluster:
     """The run's cluster of this name; where there can be none, the test is skipped or fails."""
     try:
@@ -109,7 +98,7 @@ def _get(config: pytest.Config, name: str, **options: Any) -> Cluster:
 def _give_up(missing: ClusterUnavailable) -> NoReturn:
     if os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{missing}, and {REQUIRED}=1 asks for it", pytrace=False)
-    pytest.skip(f"{NOT_RUN}{missing}")
+    pytest.skip(f"no test cluster: {missing}")
 
 
 @pytest.fixture(scope="session")

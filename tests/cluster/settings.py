@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 LOGIN = "login"
@@ -50,37 +50,16 @@ ACCOUNT = "proj"
 
 @dataclass(frozen=True)
 class Settings:
-    """The size and the habits of one cluster.
+    """The size and the habits of one cluster, as `Cluster.start` explains them; `root` is that of its system."""
 
-    Attributes:
-        nodes: How many compute nodes; they are called ``n1`` ... ``nN`` (at most 200).
-        gpus_per_node: GPUs that Slurm hands out a node (fake devices); 0 for none.
-        accounting: With slurmdbd and its database; without it ``sacct`` fails, as on many sites.
-        min_job_age: Seconds until the controller forgets an ended job (Slurm's default is 300).
-        cpus_per_node: CPUs a node claims; more than the machine has is fine.
-        memory_mb: Memory a node claims, in MiB.
-        slurm_conf: Further lines for ``slurm.conf``; each replaces our line of the same key.
-        needs: Paths besides the Python environment that the user must be able to read.
-        path: Folders put first into ``PATH`` of every user.
-        system: Another Debian release than this machine's, by its name in `roots.SYSTEMS`.
-        root: The root file system of that release.
-        cgroups: Slurm tracks and limits by the machine's own cgroups (v1), as sites do; one node only.
-        small_mb: Size of `Layout.small`, a storage of its own that all nodes share; 0 for none.
-    """
-
-    nodes: int = 4
-    gpus_per_node: int = 4
-    accounting: bool = True
-    min_job_age: int = 300
-    cpus_per_node: int = 8
-    memory_mb: int = 65536
-    slurm_conf: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    path: tuple[str, ...] = ()
-    system: str | None = None
-    root: str | None = None
-    cgroups: bool = False
-    small_mb: int = 0
+    nodes: int
+    gpus_per_node: int
+    accounting: bool
+    slurm_conf: tuple[str, ...]
+    needs: tuple[str, ...]
+    system: str | None
+    root: str | None
+    cgroups: bool
 
     @property
     def node_names(self) -> list[str]:
@@ -92,79 +71,33 @@ class Settings:
         return f"10.77.0.{int(node[1:])}"
 
 
-@dataclass(frozen=True)
 class Layout:
     """Where each file of a cluster lies below its one folder."""
 
-    root: Path
-    config: Path = field(init=False)
-    logs: Path = field(init=False)
-    run: Path = field(init=False)
-    spool: Path = field(init=False)
-    database: Path = field(init=False)
-    devices: Path = field(init=False)
-    homes: Path = field(init=False)
-    scratch: Path = field(init=False)
-    faults: Path = field(init=False)
-    small: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Derive the folders from the root."""
-        places = {
-            "config": "slurm",
-            "logs": "log",
-            "run": "run",
-            "spool": "spool",
-            "database": "db",
-            "devices": "dev",
-            "homes": "home",
-            "scratch": "scratch",
-            "faults": "faults",
-            "small": "small",
-        }
-        for name, place in places.items():
-            object.__setattr__(self, name, self.root / place)
-
-    @property
-    def folders(self) -> list[Path]:
-        """Every folder that has to exist before a daemon starts."""
-        return [
-            self.config,
-            self.logs,
-            self.run,
-            self.spool,
-            self.database,
-            self.devices,
-            self.homes,
-            self.scratch,
-            self.faults,
-            self.small,
-        ]
-
-    @property
-    def mails(self) -> Path:
-        """What Slurm has sent, a line each."""
-        return self.faults / "mails"
-
-    @property
-    def fuse(self) -> Path:
-        """A ``/dev/fuse`` that every user may open; there only for clusters in another root."""
-        return self.devices / "fuse"
-
-    @property
-    def control(self) -> Path:
-        """The socket on which the manager takes orders (root only)."""
-        return self.run / "control.sock"
-
-    @property
-    def settings_file(self) -> Path:
-        """The settings, for the processes inside."""
-        return self.root / "settings.json"
-
-    @property
-    def descriptor(self) -> Path:
-        """What another process needs in order to attach; there once the namespaces are up."""
-        return self.root / "cluster.json"
+    def __init__(self, root: Path) -> None:
+        """Derive the places from the root; `folders` have to exist before a daemon starts."""
+        self.root = root
+        self.config = root / "slurm"
+        self.logs = root / "log"
+        self.run = root / "run"
+        self.spool = root / "spool"
+        self.database = root / "db"
+        self.devices = root / "dev"
+        self.homes = root / "home"
+        self.scratch = root / "scratch"
+        self.faults = root / "faults"
+        # A storage of 8 MB that all nodes share, which can be full or read-only.
+        self.small = root / "small"
+        self.folders = [path for path in vars(self).values() if path != root]
+        # What Slurm has sent, a line each.
+        self.mails = self.faults / "mails"
+        # A /dev/fuse that every user may open; there only for clusters in another root.
+        self.fuse = self.devices / "fuse"
+        # The socket on which the manager takes orders (root only).
+        self.control = self.run / "control.sock"
+        self.settings_file = root / "settings.json"
+        # What another process needs in order to attach; there once the namespaces are up.
+        self.descriptor = root / "cluster.json"
 
     def home(self, user: User) -> Path:
         """The home folder of a user, on the storage that all nodes share."""
@@ -179,6 +112,6 @@ def write_settings(layout: Layout, settings: Settings) -> None:
 def read_settings(layout: Layout) -> Settings:
     """Read what `write_settings` left."""
     values = json.loads(layout.settings_file.read_text())
-    for name in ("slurm_conf", "needs", "path"):
+    for name in ("slurm_conf", "needs"):
         values[name] = tuple(values[name])
     return Settings(**values)

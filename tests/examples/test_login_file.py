@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
-from tests.cluster.covers import outermost
 from tests.slurm.user import PROFILES, User
 
 KEY = "0123456789abcdef-the-key-of-alice"
@@ -30,7 +29,7 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
     user.cluster.write(netrc, f"machine api.wandb.ai\n  login user\n  password {KEY}\n", mode=0o600)
     profile = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: online")
     user.job(profile + "internet: direct\n", "sites/online.yaml")
-    binds = [str(path) for path in outermost(Path(need) for need in user.cluster.settings.needs)]
+    binds = user.cluster.python_folders
     job = {
         "name": "look",
         "nodes": 2,

@@ -210,7 +210,7 @@ ROWS = (
         ("node_failure", "segfault_or_abort"),
         job={"retry": {"lost_after": "20s"}},
         act=kill_batch_shell,
-        cluster={**PAIR, "accounting": False, "min_job_age": 2},
+        cluster={**PAIR, "accounting": False, "slurm_conf": ("MinJobAge=2",)},
         seconds=240,
         note="no slurmdbd, MinJobAge 2 s",
     ),

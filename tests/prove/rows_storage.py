@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
-from tests.cluster.covers import outermost
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.image import build_sif
-from tests.prove.row import CRASH, ONE_NODE, Row, ended, fails
+from tests.prove.row import CRASH, ONE_NODE, PAIR, Row, ended, fails
 from tests.prove.scene import Scene
 
-SMALL: dict[str, Any] = {"nodes": 2, "small_mb": 8}
 FULL = ("disk_full_or_quota",)
 
 MODULES = """\
@@ -66,9 +63,7 @@ def build_image(scene: Scene) -> None:
 
 def into_image(scene: Scene, sif: Path) -> None:
     """The training runs in an image into which this Python is bound."""
-    binds = [str(path) for path in outermost(Path(need) for need in scene.cluster.settings.needs)]
-    binds += [str(scene.user.home)]
-    scene.row.job["container"] = {"image": str(sif), "binds": binds}
+    scene.row.job["container"] = {"image": str(sif), "binds": [*scene.cluster.python_folders, str(scene.user.home)]}
 
 
 def remove_image(scene: Scene) -> None:
@@ -104,7 +99,7 @@ ROWS = (
         FULL,
         before=small_job,
         args=fails("full"),
-        cluster=SMALL,
+        cluster=PAIR,
     ),
     ended(
         "full-logs",
@@ -114,7 +109,7 @@ ROWS = (
         before=runs_on_small,
         act=fill_small,
         args=fails("log-flood", step=8),
-        cluster=SMALL,
+        cluster=PAIR,
         note="the verdict cannot be stored there; `why` and `watch` report this",
     ),
     ended(
@@ -131,7 +126,7 @@ ROWS = (
         verdicts=("RETRY",),
         before=small_job,
         act=read_only,
-        cluster=SMALL,
+        cluster=PAIR,
         attempts=3,
         note="retried because the error may be temporary; stopped after two attempts without progress",
     ),

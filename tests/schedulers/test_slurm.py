@@ -199,7 +199,7 @@ def test_without_accounting(login_bare: LoginNode) -> None:
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_a_job_that_the_controller_has_forgotten() -> None:
-    with Cluster.start(nodes=1, gpus_per_node=0, min_job_age=2) as cluster:
+    with Cluster.start(nodes=1, gpus_per_node=0, slurm_conf=["MinJobAge=2"]) as cluster:
         login = LoginNode(cluster, cluster.user_folder())
         failed = login.submit("exit 130", name="gone.t0.1")
         login.until(failed, accounted)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
-from tests.cluster.covers import outermost
 from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
 from tests.slurm.test_continuation import COUNTING
@@ -30,7 +29,7 @@ def user(cluster_sid: Cluster, user_dir: Path) -> User:
 @pytest.fixture
 def inside(cluster_sid: Cluster, sif: Path) -> list[str]:
     """The options of `submit` that put a job into the image."""
-    binds = [str(path) for path in outermost(Path(need) for need in cluster_sid.settings.needs)]
+    binds = cluster_sid.python_folders
     return ["--set", f"container.image={sif}", "--set", f"container.binds={json.dumps(binds)}"]
 
 

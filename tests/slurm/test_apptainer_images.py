@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
-from tests.cluster.covers import outermost
 from tests.cluster.faults import PATIENCE_S
 from tests.cluster.requirements import REPOSITORY
 from tests.slurm.user import User
@@ -50,7 +49,7 @@ def image(cluster_sid: Cluster, sif: Path) -> Path:
 def container(cluster_sid: Cluster, image: Path, user: User) -> dict[str, object]:
     """`container:` of a job in the image: with the tests' Python, and a folder of the user's own as /data."""
     user.job("of the user", "data/words")
-    python = [str(path) for path in outermost(Path(need) for need in cluster_sid.settings.needs)]
+    python = cluster_sid.python_folders
     return {
         "image": str(image),
         "binds": [*python, f"{user.home}/data:/data"],

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.cluster import Cluster
-from tests.cluster.covers import outermost
 from tests.slurm.test_node_check import outcome
 from tests.slurm.user import User
 
@@ -44,7 +43,7 @@ class Boxed:
         self.user.job("", "site/torch/__init__.py")
         self.user.job("", "site/helper/__init__.py")
         self.user.job("import torch\nimport helper\nprint('TRAINED', flush=True)\n", "train.py")
-        binds = [str(path) for path in outermost(Path(need) for need in cluster.settings.needs)]
+        binds = cluster.python_folders
         self.words: dict[str, Any] = {
             "name": "boxed",
             "preflight": "quick",

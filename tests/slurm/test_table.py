@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from tests.cluster import Cluster
-from tests.cluster.covers import outermost
 from tests.cluster.faults import wait_until
 from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.ssh import connect_nodes
@@ -46,7 +45,7 @@ def alone() -> list[float]:
 @pytest.fixture
 def boxed(cluster_sid: Cluster, sif: Path, user_dir: Path) -> tuple[User, dict[str, Any]]:
     """A user, and `container:` of a job in the small image, with the tests' own Python bound in."""
-    binds = [str(path) for path in outermost(map(Path, cluster_sid.settings.needs))]
+    binds = cluster_sid.python_folders
     return User(cluster_sid, user_dir), {"image": str(sif), "binds": binds}
 
 

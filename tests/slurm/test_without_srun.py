@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
-from tests.cluster.config import SYSTEM_PATH, user_path
+from tests.cluster.config import SYSTEM_PATH, USER_PATH
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.settings import ClusterUnavailable
@@ -112,7 +112,7 @@ def site(request: pytest.FixtureRequest, cluster: Cluster, user_dir: Path) -> Si
             pytest.skip(f"{name} is not installed (Debian packages: openmpi-bin mpich)")
         (tools / name.partition(".")[0]).symlink_to(found)
     folder = STANDINS if kind == "ibrun" else tools
-    return Site(user, kind, f"{folder}:{user_path(cluster.settings)}")
+    return Site(user, kind, f"{folder}:{USER_PATH}")
 
 
 @pytest.mark.prove
@@ -234,7 +234,7 @@ def test_a_launcher_that_puts_ranks_elsewhere_is_found_out(site: Site) -> None:
 def test_ibrun_starts_the_node_check(user_in_trouble: User) -> None:
     user, cluster = user_in_trouble, user_in_trouble.cluster
     user.site(SITES["ibrun"])
-    site = Site(user, "ibrun", f"{STANDINS}:{user_path(cluster.settings)}")
+    site = Site(user, "ibrun", f"{STANDINS}:{USER_PATH}")
     trains = site.job("print('trained')\n", preflight="quick")
     assert site.wait(trains) == 0, site.log()
     assert "trained" in site.log()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
-from tests.cluster.covers import outermost
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.ssh import connect_nodes
 from tests.slurm.user import SMALL
@@ -24,7 +23,7 @@ def test_the_example_trains_in_an_image(cluster_sid: Cluster, user_dir: Path, si
     connect_nodes(cluster_sid)
     user = SshUser(cluster_sid, user_dir)
     user.profile("hosts: {n1: 2, n2: 1}")
-    binds = [str(path) for path in outermost(Path(need) for need in cluster_sid.settings.needs)]
+    binds = cluster_sid.python_folders
     sets = {"container.image": str(sif), "container.runtime": "apptainer", "container.binds": json.dumps(binds)}
     sets |= {"launcher": launcher, "nodes": "2", "processes_per_node": "null", "args.steps": "4"}
     sets |= {"retry.max_attempts": "1"}
