@@ -15,7 +15,6 @@ from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
-from tests.prove.matrix import State
 from tests.prove.node_check_faults import JOBS, CheckJob
 from tests.prove.node_check_tools import DISTRIBUTED, PYTHON, SMI, TORCH
 from tests.prove.node_fault import COMMON, Fault, filled, shell
@@ -24,7 +23,6 @@ from tests.slurm.user import PROFILES, User
 
 PLACES = ("bin", "saved", "data", "site", "runs")
 PAGE = REPOSITORY / "docs" / "node-check.md"
-TABLE = "## Planted faults\n"
 GROUP, HEALTHY = "node check", "healthy nodes"
 
 
@@ -196,21 +194,9 @@ def prove(rounds: Rounds) -> int:
     return 0 if good == len(JOBS) and not alarms else 1
 
 
-def write(state: State) -> None:
-    """Write the table of the page."""
-    known, rounds = state.data.get(GROUP, {}), state.data.get(HEALTHY, {})
-    alarms = sum(bool(one["bad"]) for one in rounds.values())
-    full = sum(one.get("full", False) for one in rounds.values())
-    lines = [
-        TABLE,
-        "`make prove` plants these faults on four nodes of a real Slurm, several on different nodes at once. Stand-ins",
-        "for the tools and files of GPU drivers replay their outputs. Times count from the start of the nodes' check.",
-        f"In {len(rounds)} runs on healthy nodes of a busy machine, {full} of them with the full check,",
-        f"{alarms or 'no'} node was blamed.",
-        "",
-        "| fault | named | limit | message |",
-        "|---|---|---|---|",
-    ]
+def section(known: dict[str, Any]) -> str:
+    """The table of docs/node-check.md."""
+    lines = ["| fault | named | limit | message |", "|---|---|---|---|"]
     for job in JOBS:
         outcomes = {one["fault"]: one for one in known.get(job.key, [])}
         for fault in job.faults:
@@ -221,8 +207,16 @@ def write(state: State) -> None:
                 when = f"{one['seconds']:.1f} s" if one["seconds"] is not None else "not blamed"
             text = re.sub(r"…[^\s:]*", "PATH", one["text"]).replace("|", "\\|") if one else ""
             lines.append(f"| {fault.fault} | {when} | {fault.limit:.0f} s | {text[:120]} |")
-    text = PAGE.read_text()
-    PAGE.write_text(text.partition(TABLE)[0].rstrip() + "\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(lines)
+
+
+def section_of_healthy(rounds: dict[str, Any]) -> str:
+    """What docs/node-check.md says of false alarms."""
+    full, alarms = (sum(bool(one.get(name)) for one in rounds.values()) for name in ("full", "bad"))
+    return (
+        f"In {len(rounds)} runs on healthy nodes of a busy machine, {full} of them with the full check, "
+        f"{alarms or 'no'} node was blamed."
+    )
 
 
 def _good(outcomes: list[dict[str, Any]] | None) -> bool:

@@ -87,10 +87,10 @@ ROWS = (
         CODE,
         **RANK_1,
         job=TORCH,
-        args=meets("raise"),
+        args=meets("exception"),
     ),
-    ended("exception-all", "an exception in all ranks", CODE, job=TORCH, args=meets("raise", rank=-1)),
-    ended("import", "a library that is not installed", ("import_error",), args=at_start("import"), quick=True),
+    ended("exception-all", "an exception in all ranks", CODE, job=TORCH, args=meets("exception", rank=-1)),
+    ended("import", "a library that is not installed", ("import_error",), args=at_start("missing-library"), quick=True),
     ended("config", "an unknown configuration key", ("config_error",), args=at_start("config")),
     ended(
         "config-torn",

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import ctypes
 import errno
+import importlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-QUIET = frozenset({"slow", "warnings", "full", "quota", "nan", "out-of-memory-text", "no-newline"})
+ELSEWHERE = frozenset({"full", "quota", "nan", "no-newline"})
+"""Those that the training itself does when it saves or writes its log."""
+QUIET = ELSEWHERE | {"slow", "warnings"}
 """Those that are no single moment, or note it themselves."""
 
 FRIGHTENING = """\
@@ -40,27 +42,11 @@ def due(args: argparse.Namespace, step: int, rank: int) -> bool:
     return here and args.fault_rank in (rank, -1)
 
 
-def before_meeting(args: argparse.Namespace, rank: int) -> None:
-    """Faults of the start, which are said to be of step 0."""
-    if not due(args, 0, rank):
-        return
-    if args.fault == "port":
-        taken = socket.create_server(("", int(os.environ["MASTER_PORT"])))
-        globals()["_kept"] = taken
-    elif args.fault == "never-joins":
-        time.sleep(600)
-    elif args.fault == "interface":
-        os.environ["GLOO_SOCKET_IFNAME"] = "eth9"
-    elif args.fault == "import":
-        import a_library_that_nobody_installed  # type: ignore[import-not-found]  # noqa: F401
-    elif args.fault == "config":
-        raise ValueError("unknown configuration key 'lerning_rate' in train.yaml; did you mean 'learning_rate'?")
-    elif args.fault == "config-torn":
-        from json import loads
-
-        loads(Path(__file__).with_name("broken.json").read_text())
-    elif args.fault == "data":
-        Path("/scratch/corpus/train-00000.bin").open("rb")  # noqa: SIM115 - it is not there
+def happen(args: argparse.Namespace, step: int, rank: int) -> bool:
+    """Let it happen; whether the training is to end then. Step 0 is before the ranks meet."""
+    if args.fault not in ELSEWHERE:
+        getattr(Fault(args, step, rank), args.fault.replace("-", "_"))()
+    return bool(args.fault == "early-end")
 
 
 def spoil_save(kind: str, folder: Path) -> None:
@@ -70,116 +56,97 @@ def spoil_save(kind: str, folder: Path) -> None:
     (folder / "optimizer.bin").write_bytes(bytes(64 * 2**20))
 
 
-def _kill(args: argparse.Namespace, step: int, rank: int) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+class Fault:
+    """The faults, by their names; some of the start, which are said to be of step 0."""
 
+    def __init__(self, args: argparse.Namespace, step: int, rank: int) -> None:
+        self.args, self.step, self.rank = args, step, rank
 
-def _end(args: argparse.Namespace, step: int, rank: int) -> str:
-    return "end"
+    def port(self) -> None:
+        globals()["_kept"] = socket.create_server(("", int(os.environ["MASTER_PORT"])))
 
+    def never_joins(self) -> None:
+        time.sleep(600)
 
-def _crash(args: argparse.Namespace, step: int, rank: int) -> None:
-    ctypes.string_at(0)
+    def interface(self) -> None:
+        os.environ["GLOO_SOCKET_IFNAME"] = "eth9"
 
+    def missing_library(self) -> None:
+        importlib.import_module("a_library_that_nobody_installed")
 
-def _raise(args: argparse.Namespace, step: int, rank: int) -> None:
-    raise ValueError(f"rank {rank} cannot go on at step {step}: expected 4 columns, got 3")
+    def config(self) -> None:
+        raise ValueError("unknown configuration key 'lerning_rate' in train.yaml; did you mean 'learning_rate'?")
 
+    def config_torn(self) -> None:
+        json.loads(Path(__file__).with_name("broken.json").read_text())
 
-def _cuda_oom(args: argparse.Namespace, step: int, rank: int) -> None:
-    if args.micro_batch_size <= 2:
-        return
-    raise type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})(
-        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 39.39 GiB of which 1.12 GiB is "
-        "free. Process 4242 has 38.26 GiB memory in use."
-    )
+    def data(self) -> None:
+        Path("/scratch/corpus/train-00000.bin").read_bytes()
 
+    def kill(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-def _host_oom(args: argparse.Namespace, step: int, rank: int) -> None:
-    kept = []
-    while True:
-        kept.append(bytearray(os.urandom(2**20) * 16))
-        time.sleep(0.01)
+    def early_end(self) -> None:
+        """Without a word."""
 
+    def segv(self) -> None:
+        ctypes.string_at(0)
 
-def _hang(args: argparse.Namespace, step: int, rank: int) -> None:
-    time.sleep(100_000)
+    def exception(self) -> None:
+        raise ValueError(f"rank {self.rank} cannot go on at step {self.step}: expected 4 columns, got 3")
 
+    def swallowed(self) -> None:
+        self.exception()
 
-def _slow(args: argparse.Namespace, step: int, rank: int) -> None:
-    time.sleep(1.5)
+    def cuda_oom(self) -> None:
+        if self.args.micro_batch_size <= 2:
+            return
+        raise type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})(
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 39.39 GiB of which 1.12 GiB "
+            "is free. Process 4242 has 38.26 GiB memory in use."
+        )
 
+    def host_oom(self) -> None:
+        kept = []
+        while True:
+            kept.append(bytearray(os.urandom(2**20) * 16))
+            time.sleep(0.01)
 
-def _ecc(args: argparse.Namespace, step: int, rank: int) -> None:
-    Path("/tmp/gpu-is-broken").touch()  # the stand-in for nvidia-smi reports it
-    raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+    def hang(self) -> None:
+        time.sleep(100_000)
 
+    def slow(self) -> None:
+        time.sleep(1.5)
 
-def _warn(args: argparse.Namespace, step: int, rank: int) -> None:
-    sys.stderr.write(FRIGHTENING)
-    sys.stderr.flush()
+    def ecc(self) -> None:
+        Path("/tmp/gpu-is-broken").touch()  # the stand-in for nvidia-smi reports it
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
 
+    def warnings(self) -> None:
+        sys.stderr.write(FRIGHTENING)
+        sys.stderr.flush()
 
-def _slurm_words(args: argparse.Namespace, step: int, rank: int) -> None:
-    print(f"Note: node {os.uname().nodename} is down", flush=True)
-    raise ValueError(f"rank {rank} cannot go on at step {step}: expected 4 columns, got 3")
+    def slurm_words(self) -> None:
+        print(f"Note: node {os.uname().nodename} is down", flush=True)
+        self.exception()
 
+    def exit_3(self) -> None:
+        time.sleep(5)
+        os._exit(3)
 
-def _exit_silently(args: argparse.Namespace, step: int, rank: int) -> None:
-    time.sleep(5)
-    os._exit(3)
+    def torn(self) -> None:
+        folder: Path = self.args.folder / f"step-{self.step}"
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text("")
+        self.kill()
 
+    def leave_one_behind(self) -> None:
+        """A process that has left the session and the group, as daemons do, then a crash."""
+        words = [sys.executable, "-S", "-c", "import time; time.sleep(100000)", "left-over"]
+        subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.5)
+        self.kill()
 
-def _torn(args: argparse.Namespace, step: int, rank: int) -> None:
-    folder = args.folder / f"step-{step}"
-    folder.mkdir(parents=True)
-    (folder / "state.json").write_text("")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _leave_one_behind(args: argparse.Namespace, step: int, rank: int) -> None:
-    """A process that has left the session and the group, as daemons do, then a crash."""
-    words = [sys.executable, "-S", "-c", "import time; time.sleep(100000)", "left-over"]
-    subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _log_flood(args: argparse.Namespace, step: int, rank: int) -> None:
-    for _ in range(4000):
-        print("x" * 8000, flush=True)
-
-
-def _nothing(args: argparse.Namespace, step: int, rank: int) -> None:
-    """Done elsewhere: at the start, or while saving."""
-
-
-FAULTS: dict[str, Callable[..., Any]] = {
-    "kill": _kill,
-    "segv": _crash,
-    "raise": _raise,
-    "swallowed": _raise,
-    "cuda-oom": _cuda_oom,
-    "host-oom": _host_oom,
-    "hang": _hang,
-    "slow": _slow,
-    "ecc": _ecc,
-    "slurm-words": _slurm_words,
-    "exit-3": _exit_silently,
-    "no-newline": _nothing,
-    "interface": _nothing,
-    "warnings": _warn,
-    "torn": _torn,
-    "leave-one-behind": _leave_one_behind,
-    "log-flood": _log_flood,
-    "early-end": _end,
-    "nan": _nothing,
-    "full": _nothing,
-    "quota": _nothing,
-    "port": _nothing,
-    "never-joins": _nothing,
-    "import": _nothing,
-    "config": _nothing,
-    "config-torn": _nothing,
-    "data": _nothing,
-}
+    def log_flood(self) -> None:
+        for _ in range(4000):
+            print("x" * 8000, flush=True)

@@ -38,7 +38,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=60, help="seconds until a rank gives the others up")
     parser.add_argument("--listen", action="store_true", help="save and end when asked to")
     parser.add_argument("--local_rank", help="DeepSpeed's launcher gives it")
-    parser.add_argument("--fault", choices=sorted(faults.FAULTS), help="what goes wrong")
+    parser.add_argument("--fault", help="what goes wrong (faults.py)")
     parser.add_argument("--fault-step", type=int, default=6)
     parser.add_argument("--fault-rank", type=int, default=0, help="-1 is every rank")
     parser.add_argument("--fault-attempts", type=int, default=1, help="so many attempts fail")
@@ -91,7 +91,7 @@ def train(args: argparse.Namespace, meeting: Meeting) -> None:
         if faults.due(args, step, meeting.rank):
             if args.fault not in faults.QUIET:
                 note(args, "fault", step, meeting.rank)
-            if faults.FAULTS[args.fault](args, step, meeting.rank) == "end":
+            if faults.happen(args, step, meeting.rank):
                 return
         sums = meeting.add(gradient(weights, step, args, meeting.rank))
         weights = [w - 0.1 * g / samples for w, g in zip(weights, sums, strict=False)]
@@ -121,10 +121,11 @@ def asked(meeting: Meeting) -> bool:
 def main() -> None:
     """Meet, train, part."""
     args = parse_arguments()
-    note(args, "start", os.environ["RANK"], os.uname().nodename, os.getpid())
-    if faults.due(args, 0, int(os.environ["RANK"])):
-        note(args, "fault", 0, os.environ["RANK"])
-    faults.before_meeting(args, int(os.environ["RANK"]))
+    rank = int(os.environ["RANK"])
+    note(args, "start", rank, os.uname().nodename, os.getpid())
+    if faults.due(args, 0, rank):
+        note(args, "fault", 0, rank)
+        faults.happen(args, 0, rank)
     train(args, join(args.meet, args.patience))
 
 
