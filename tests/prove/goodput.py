@@ -2,7 +2,7 @@
 
 Each lane is one run on two nodes in an allocation of three. All three methods meet the same faults after the same times
 (goodput_series.py). The time that a restart takes is not scaled. What counts is the record that the training writes
-itself (training/steps.py).
+itself (training/train.py).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Any
 
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.cluster.requirements import REPOSITORY
 from tests.prove.goodput_series import BETWEEN_S, KINDS, OURS, SERIES, Series
 from tests.prove.matrix import PLACE, State
 from tests.prove.rounds import Rounds
+from tests.prove.scene import TRAINING, Line, read_record
 from tests.slurm.user import PROFILES, User
 
 HANG_S = 30
 NCCL_S = 600
+"""NCCL's default timeout, under a launcher that notices hangs itself."""
 REPAIR_S = 120
 PAUSE_S = 0.5
-TRAINING = REPOSITORY / "tests" / "prove" / "training" / "steps.py"
 SITE = ("AuthInfo=cred_expire=120", "SlurmdTimeout=300")
 """Slurm's defaults."""
 
@@ -58,15 +58,6 @@ srun --no-kill --kill-on-bad-exit=0 --wait=0 {python} -m nvidia_resiliency_ext.f
 
 
 @dataclass(frozen=True)
-class Event:
-    """A line of the training's record."""
-
-    time: float
-    what: str
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Lane:
     """One run, and where its training writes."""
 
@@ -74,20 +65,20 @@ class Lane:
     key: str
 
     @property
-    def record(self) -> list[Event]:
-        path = self.user.home / "record"
-        rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-        return [Event(float(row[0]), row[1], tuple(row[2:])) for row in rows if len(row) > 2]
+    def record(self) -> list[Line]:
+        return read_record(self.user.home / "record")
 
     @property
-    def command(self) -> list[str]:
+    def enough(self) -> Path:
+        """What asks the training to end."""
+        return self.user.home / "enough"
+
+    def command(self, patience_s: int) -> list[str]:
+        """The training, which gives up a rank that says nothing for so long."""
         home = self.user.home
-        return [str(TRAINING), "--folder", str(home / "saved"), "--record", str(home / "record"), f"--pause={PAUSE_S}"]
-
-    @property
-    def patient(self) -> list[str]:
-        """The command with NCCL's default timeout, under a launcher that notices hangs itself."""
-        return [*self.command, f"--patience={NCCL_S}"]
+        places = [f"--folder={home / 'saved'}", f"--record={home / 'record'}", f"--stop-file={self.enough}"]
+        usual = ["--by-itself", "--listen", "--steps=1000000", "--every=10", f"--pause={PAUSE_S}"]
+        return [str(TRAINING), *places, *usual, f"--patience={patience_s}"]
 
 
 def ours(lane: Lane) -> Callable[[], float]:
@@ -95,7 +86,7 @@ def ours(lane: Lane) -> Callable[[], float]:
     user = lane.user
     text = (PROFILES / "testcluster.yaml").read_text().replace("nodes: 1-4, time: 1:00:00", "nodes: 1-64, time: 1-0")
     user.job(text, "sites/testcluster.yaml")
-    program, *words = lane.patient
+    program, *words = lane.command(NCCL_S)
     run = user.submit(json.dumps({
         "name": lane.key, "launcher": "srun", "nodes": 2, "processes_per_node": 1, "spares": 1,
         "cpus_per_node": 2, "time": "12:00:00", "script": program, "args": words, "code": "off",
@@ -114,12 +105,12 @@ def ours(lane: Lane) -> Callable[[], float]:
 
 def requeue(lane: Lane) -> None:
     """Submit a script that has Slurm requeue its job."""
-    _sbatch(lane, "", REQUEUE.format(command=shlex.join([sys.executable, *lane.command])))
+    _sbatch(lane, "", REQUEUE.format(command=shlex.join([sys.executable, *lane.command(HANG_S)])))
 
 
 def ft_launcher(lane: Lane) -> None:
     """Submit a script that starts ft_launcher on three nodes for a training on two, and requeues the job."""
-    _sbatch(lane, "--no-kill", FT.format(python=ft_python(), command=shlex.join(lane.patient), hang=HANG_S))
+    _sbatch(lane, "--no-kill", FT.format(python=ft_python(), command=shlex.join(lane.command(NCCL_S)), hang=HANG_S))
 
 
 def _sbatch(lane: Lane, option: str, body: str) -> None:
@@ -162,7 +153,7 @@ def play(lane: Lane, method: str, faults: list[tuple[str, float]]) -> dict[str, 
     _trains(lane, planted[-1][1])
     time.sleep(10)
     last = len(lane.record)
-    lane.user.cluster.run(["touch", str(lane.user.home / "saved" / "enough")], check=True)
+    lane.user.cluster.run(["touch", str(lane.enough)], check=True)
     wait_until(lambda: len(lane.record) > last and not _busy(lane), 600, lambda: f"{lane.user.cluster.jobs()}")
     told = measure(lane.record, planted)
     return {**told, "account": round(account(), 4)} if account is not None else told
@@ -185,7 +176,7 @@ def _trains(lane: Lane, after: float) -> float:
     return found[1]
 
 
-def resumed(record: list[Event], after: float) -> tuple[float, float] | None:
+def resumed(record: list[Line], after: float) -> tuple[float, float] | None:
     """The last step before the first rank was started again, and the first step then that was not made before."""
     start = next((one.time for one in record if one.what == "start" and one.words[0] == "0" and one.time > after), None)
     if start is None:
@@ -208,7 +199,7 @@ def _plant(lane: Lane, kind: str) -> None:
     cluster.node_exec(node, ["kill", "-SEGV" if kind == "crash" else "-USR2", process])
 
 
-def measure(record: list[Event], planted: list[tuple[str, float]]) -> dict[str, Any]:
+def measure(record: list[Line], planted: list[tuple[str, float]]) -> dict[str, Any]:
     """The productive share, and the seconds that each fault cost: from the last step to the first new one."""
     productive, reached, before = 0.0, 0, None
     for one in record:

@@ -29,8 +29,7 @@ SCRIPT = """\
 #SBATCH --nodes=1 --ntasks=2 --cpus-per-task=1 --time=10 --requeue --output=/dev/null
 export HPC_LAUNCH_ATTEMPT=$((${{SLURM_RESTART_COUNT:-0}} + 1)) MASTER_PORT=23456
 export MASTER_ADDR=$(hostname) WORLD_SIZE=2
-newest=$(ls -d {folder}/step-* 2>/dev/null | sort -t- -k2 -n | tail -n 1)
-srun --kill-on-bad-exit bash -c 'RANK=$SLURM_PROCID exec "$@"' _ {command} ${{newest:+--from $newest}}
+srun --kill-on-bad-exit bash -c 'RANK=$SLURM_PROCID exec "$@"' _ {command}
 """
 
 
@@ -52,8 +51,16 @@ def alone(conf: tuple[str, ...]) -> dict[str, float]:
     with Cluster.start(nodes=2, gpus_per_node=0, slurm_conf=conf) as cluster:
         scene = Scene(ROW, User(cluster, cluster.user_folder("alone-")))
         folder = scene.user.home / "saved"
-        words = [sys.executable, str(TRAINING), "--folder", str(folder), "--record", str(scene.record_file)]
-        script = scene.user.job(SCRIPT.format(folder=folder, command=shlex.join(words)), "alone.sh")
+        words = [
+            sys.executable,
+            str(TRAINING),
+            "--folder",
+            str(folder),
+            "--record",
+            str(scene.record_file),
+            "--by-itself",
+        ]
+        script = scene.user.job(SCRIPT.format(command=shlex.join(words)), "alone.sh")
         cluster.run(["sbatch", script], cwd=scene.user.home, check=True)
         wait_until(lambda: scene.reached(4, attempt=1), explain=lambda: f"{cluster.jobs()}")
         scene.happens()

@@ -94,7 +94,7 @@ class Row:
     options: tuple[str, ...] = ()
     exit_code: int = 0
     note: str = ""
-    seconds: float = 150
+    seconds: float = 300
     quick: bool = False
 
     def fresh(self) -> Row:

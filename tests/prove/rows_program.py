@@ -145,11 +145,7 @@ ROWS = (
     ),
     ended("nan", "the loss becomes NaN", ("loss_nan",), args=fails("nan"), quick=True),
     unharmed(
-        "warnings",
-        "alarming warnings in the log of a successful run",
-        args=fails("warnings"),
-        note="",
-        quick=True,
+        "warnings", "alarming warnings in the log of a successful run", args=fails("warnings"), note="", quick=True
     ),
     ended(
         "slurm-words",

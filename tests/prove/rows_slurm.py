@@ -60,24 +60,16 @@ def was_held(scene: Scene) -> list[str]:
     return [] if "release" in reason else [f"held, and the reason does not say how to go on: {reason}"]
 
 
-def controller_gone(scene: Scene) -> None:
-    scene.cluster.stop_controller(kill=True)
-
-
-def controller_back(scene: Scene) -> None:
-    scene.cluster.start_controller()
-
-
 def controller_away(scene: Scene) -> None:
-    controller_gone(scene)
+    scene.cluster.stop_controller(kill=True)
     time.sleep(40)
-    controller_back(scene)
+    scene.cluster.start_controller()
 
 
 def controller_gone_for_a_while(scene: Scene) -> None:
     """The controller comes back while `submit` waits for it."""
-    controller_gone(scene)
-    threading.Timer(45, controller_back, [scene]).start()
+    scene.cluster.stop_controller(kill=True)
+    threading.Timer(45, scene.cluster.start_controller).start()
 
 
 def controller_restarts(scene: Scene) -> None:
@@ -86,9 +78,9 @@ def controller_restarts(scene: Scene) -> None:
 
 
 def cancel_without_controller(scene: Scene) -> None:
-    controller_gone(scene)
+    scene.cluster.stop_controller(kill=True)
     scene.left["cancel"] = scene.user.launch("cancel", scene.run["run"])
-    controller_back(scene)
+    scene.cluster.start_controller()
 
 
 def was_remembered(scene: Scene) -> list[str]:
@@ -119,6 +111,16 @@ def same_job(scene: Scene) -> list[str]:
     return [] if ids == {scene.run["job_id"]} else [f"jobs {sorted(ids)} where one was enough"]
 
 
+def limited(key: str, fault: str, **more: Any) -> Row:
+    """A row whose first attempt runs into its time limit, so that the run goes on with another."""
+    return Row(key, fault, ("time_limit",), CONTINUE, at=1, **{"args": SLOW, **more})
+
+
+def cancelled(key: str, fault: str, **more: Any) -> Row:
+    """A row whose run somebody cancels."""
+    return ended(key, fault, ("cancelled_by_user",), **{"state": "CANCELLED", **more})
+
+
 def refused(key: str, fault: str, job: dict[str, Any], **more: Any) -> Row:
     """A row whose job Slurm does not take."""
     conf = ("AccountingStorageEnforce=associations", "EnforcePartLimits=ALL")
@@ -127,38 +129,22 @@ def refused(key: str, fault: str, job: dict[str, Any], **more: Any) -> Row:
 
 
 ROWS = (
-    Row(
-        "limit",
-        "the time limit, with a checkpoint, without a warning",
-        ("time_limit",),
-        CONTINUE,
-        job=LIMIT,
-        args=SLOW,
-        at=1,
-        seconds=240,
-    ),
-    Row(
+    limited("limit", "the time limit, with a checkpoint, without a warning", job=LIMIT),
+    limited(
         "limit-warned",
         "the time limit, with a warning that the training handles",
-        ("time_limit",),
-        CONTINUE,
-        at=1,
-        seconds=240,
         job={**LIMIT, **WARNED},
         args={**SLOW, **LISTENS},
         attempts=(2, 3, 4),
         note="Slurm warns up to a minute early, so the steps of an attempt differ",
     ),
-    ended(
+    limited(
         "limit-no-checkpoint",
         "the time limit, without any checkpoint",
-        ("time_limit",),
-        verdicts=CONTINUE,
         job=LIMIT,
-        at=1,
-        seconds=300,
         args={**SLOW, "every": 0},
-        attempts=2,
+        state="FAILED",
+        loss=None,
         note="the second attempt makes no progress, so the run stops",
     ),
     Row(
@@ -182,21 +168,8 @@ ROWS = (
         cluster=CGROUPS,
         note=f"the steps are warned by SIGTERM; the training saves and exits by itself; {BY_CGROUPS}",
     ),
-    ended(
-        "scancel",
-        "the user cancels the job with scancel",
-        ("cancelled_by_user",),
-        act=command("scancel", "JOB", user=None),
-        state="CANCELLED",
-        quick=True,
-    ),
-    ended(
-        "scancel-root",
-        "an administrator cancels the job",
-        ("cancelled_by_user",),
-        act=command("scancel", "JOB"),
-        state="CANCELLED",
-    ),
+    cancelled("scancel", "the user cancels the job with scancel", act=command("scancel", "JOB", user=None), quick=True),
+    cancelled("scancel-root", "an administrator cancels the job", act=command("scancel", "JOB")),
     Row(
         "batch-signal",
         "an administrator kills the batch shell with scancel --signal=KILL --batch",
@@ -211,21 +184,15 @@ ROWS = (
         job={"retry": {"lost_after": "20s"}},
         act=kill_batch_shell,
         cluster={**PAIR, "accounting": False, "slurm_conf": ("MinJobAge=2",)},
-        seconds=240,
         note="no slurmdbd, MinJobAge 2 s",
     ),
-    ended(
+    cancelled(
         "scancel-step",
         "the user cancels the step with scancel JOB.0",
-        ("cancelled_by_user",),
+        state="FAILED",
         act=command("scancel", "JOB.0", user=None),
     ),
-    unharmed(
-        "suspended",
-        "an administrator suspends the job, then resumes it",
-        act=suspend_and_resume,
-        cluster=PAIR,
-    ),
+    unharmed("suspended", "an administrator suspends the job, then resumes it", act=suspend_and_resume, cluster=PAIR),
     Row(
         "requeue-root",
         "an administrator requeues the job",
@@ -234,7 +201,6 @@ ROWS = (
         act=requeue_by_root,
         cluster=PAIR,
         after=same_job,
-        seconds=200,
         note="no verdict is needed: Slurm itself requeues the job, with the same id",
     ),
     unharmed(
@@ -263,20 +229,14 @@ ROWS = (
         **RANK_1,
         cluster=PAIR,
     ),
-    unharmed(
-        "controller-restart",
-        "slurmctld is restarted",
-        act=controller_restarts,
-        args={"pause": 1},
-        cluster=PAIR,
-    ),
+    unharmed("controller-restart", "slurmctld is restarted", act=controller_restarts, args={"pause": 1}, cluster=PAIR),
     ended(
         "controller-submit",
         "slurmctld is down at submission",
         ("unknown",),
         verdicts=("",),
-        before=controller_gone,
-        act=controller_back,
+        before=lambda scene: scene.cluster.stop_controller(kill=True),
+        act=lambda scene: scene.cluster.start_controller(),
         at=0,
         after=says_why,
         state="STOPPED",
@@ -292,15 +252,13 @@ ROWS = (
         cluster=PAIR,
         note="no failure; `submit --wait` submits once the controller answers",
     ),
-    ended(
+    cancelled(
         "controller-cancel",
         "the user cancels the run while slurmctld is down",
-        ("cancelled_by_user",),
         act=cancel_without_controller,
         after=was_remembered,
         args=SLOW,
         at=1,
-        state="CANCELLED",
         cluster=PAIR,
         note="the next driver cancels the job",
     ),
@@ -312,15 +270,10 @@ ROWS = (
         at=0,
         cluster=PAIR,
     ),
-    Row(
+    limited(
         "limit-shortened",
         "an administrator shortens the time limit of the running job",
-        ("time_limit",),
-        CONTINUE,
         act=command("scontrol", "update", "jobid=JOB", "timelimit=1"),
-        args=SLOW,
-        at=1,
-        seconds=300,
         cluster=PAIR,
     ),
     Row(
@@ -344,11 +297,6 @@ ROWS = (
         cluster=PAIR,
     ),
     refused("refused-account", "an account that does not exist", {"account": "nobody", "nodes": 1}),
-    refused(
-        "refused-time",
-        "more time than the partition allows",
-        {"time": "05:00:00", "nodes": 1},
-        profile=UNLIMITED,
-    ),
+    refused("refused-time", "more time than the partition allows", {"time": "05:00:00", "nodes": 1}, profile=UNLIMITED),
     refused("refused-nodes", "more nodes than the cluster has", {"nodes": 9}, profile=UNLIMITED),
 )

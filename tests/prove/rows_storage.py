@@ -140,7 +140,6 @@ ROWS = (
         job={**ONE_NODE, "sbatch": {"hold": True}},
         cluster={"nodes": 1, "system": "sid"},
         note="a real Apptainer",
-        seconds=240,
     ),
     ended(
         "module",

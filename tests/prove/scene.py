@@ -41,6 +41,15 @@ class Line:
     words: tuple[str, ...]
 
 
+def read_record(path: Path) -> list[Line]:
+    """What a training wrote of itself so far."""
+    lines = []
+    for text in path.read_text().splitlines() if path.exists() else ():
+        moment, attempt, what, *words = text.split()
+        lines.append(Line(float(moment), int(attempt), what, tuple(words)))
+    return lines
+
+
 @dataclass
 class Scene:
     """One row on its cluster."""
@@ -112,13 +121,7 @@ class Scene:
 
     def record(self) -> list[Line]:
         """What the training wrote of itself so far."""
-        if not self.record_file.exists():
-            return []
-        lines = []
-        for text in self.record_file.read_text().splitlines():
-            moment, attempt, what, *words = text.split()
-            lines.append(Line(float(moment), int(attempt), what, tuple(words)))
-        return lines
+        return read_record(self.record_file)
 
     def reached(self, step: int, attempt: int) -> bool:
         """Whether the training of an attempt has made a step."""

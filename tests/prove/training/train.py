@@ -13,8 +13,10 @@ import math
 import os
 import random
 import shutil
+import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import faults  # type: ignore[import-not-found]
@@ -37,6 +39,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--meet", choices=("sockets", "torch", "alone"), default="sockets")
     parser.add_argument("--patience", type=float, default=60, help="seconds until a rank gives the others up")
     parser.add_argument("--listen", action="store_true", help="save and end when asked to")
+    parser.add_argument("--stop-file", type=Path, help="what asks for that, if not hpc-launch")
+    parser.add_argument("--by-itself", action="store_true", help="find the newest checkpoint and notice silent ranks")
     parser.add_argument("--local_rank", help="DeepSpeed's launcher gives it")
     parser.add_argument("--fault", help="what goes wrong (faults.py)")
     parser.add_argument("--fault-step", type=int, default=6)
@@ -78,11 +82,14 @@ def save(args: argparse.Namespace, step: int, weights: list[float]) -> None:
     (temporary / "state.json").write_text(json.dumps(state))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
+    shutil.rmtree(args.folder / f"step-{step - 3 * args.every}", ignore_errors=True)
 
 
 def train(args: argparse.Namespace, meeting: Meeting) -> None:
     """The steps that are left."""
-    weights, first = [0.0] * WEIGHTS, 0
+    beat, weights, first = heartbeat(), [0.0] * WEIGHTS, 0
+    if args.by_itself:
+        go_on(args, meeting)
     if args.start:
         state = json.loads((args.start / "state.json").read_text())
         weights, first = state["weights"], state["step"]
@@ -104,7 +111,8 @@ def train(args: argparse.Namespace, meeting: Meeting) -> None:
             note(args, "step", step, repr(loss))
         if math.isnan(loss):
             raise FloatingPointError(f"loss is nan at step {step}, giving up")
-        stop = bool(args.listen and meeting.add([float(asked(meeting))])[0])
+        beat()
+        stop = bool(args.listen and meeting.add([float(asked(args, meeting))])[0])
         if meeting.rank == 0 and args.every and (step % args.every == 0 or stop):
             save(args, step, weights)
         if stop:
@@ -113,15 +121,37 @@ def train(args: argparse.Namespace, meeting: Meeting) -> None:
         time.sleep(args.pause)
 
 
-def asked(meeting: Meeting) -> bool:
+def asked(args: argparse.Namespace, meeting: Meeting) -> bool:
     """Whether rank 0 finds the file that asks for an end."""
-    return meeting.rank == 0 and Path(os.environ.get("HPC_LAUNCH_STOP_FILE", "")).is_file()
+    return meeting.rank == 0 and Path(args.stop_file or os.environ.get("HPC_LAUNCH_STOP_FILE", "")).is_file()
+
+
+def heartbeat() -> Callable[[], object]:
+    """What tells ft_launcher, if it has started this rank, that it lives."""
+    if "FT_RANK_MONITOR_IPC_SOCKET" not in os.environ:
+        return lambda: None
+    from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient  # type: ignore[import-not-found]
+
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    return client.send_heartbeat  # type: ignore[no-any-return]
+
+
+def go_on(args: argparse.Namespace, meeting: Meeting) -> None:
+    """Agree on rank 0's newest checkpoint; a rank that says nothing for long is given up, as by NCCL."""
+    for other in getattr(meeting, "others", []):
+        other.settimeout(args.patience)
+    saved = [int(path.name[5:]) for path in args.folder.glob("step-*")] if meeting.rank == 0 else []
+    if step := int(meeting.add([float(max(saved, default=0))])[0]):
+        args.start = args.folder / f"step-{step}"
 
 
 def main() -> None:
     """Meet, train, part."""
     args = parse_arguments()
     rank = int(os.environ["RANK"])
+    # A hang that others ask for.
+    signal.signal(signal.SIGUSR2, lambda *_: time.sleep(100_000))
     note(args, "start", rank, os.uname().nodename, os.getpid())
     if faults.due(args, 0, rank):
         note(args, "fault", 0, rank)
