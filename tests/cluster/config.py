@@ -131,6 +131,7 @@ def write_config(layout: Layout, settings: Settings) -> None:
     """Write what lies in ``/etc/slurm`` on every node."""
     # Slurm reads its cgroup plugin even where nothing uses it; 22.05 knows no 'disabled' yet.
     cgroup = "disabled" if settings.root and not settings.cgroups else "cgroup/v1"
+    fault = layout.prolog_fault("$SLURMD_NODENAME")
     limits = "yes" if settings.cgroups else "no"
     texts = {
         "slurm.conf": slurm_conf(layout, settings),
@@ -138,7 +139,7 @@ def write_config(layout: Layout, settings: Settings) -> None:
         # One such cluster at a time: Slurm 22.05 gives its groups a fixed name.
         "cgroup.conf": f"CgroupPlugin={cgroup}\nCgroupMountpoint={CGROUPS}\nConstrainRAMSpace={limits}\n",
         # Fails on the nodes for which a test has left a file.
-        "prolog.sh": f'#!/bin/sh\n[ ! -e {layout.faults}/prolog_fail_"$SLURMD_NODENAME" ]\n',
+        "prolog.sh": f'#!/bin/sh\n[ ! -e "{fault}" ]\n',
         # Keeps what Slurm gives it: subject and address (MailProg in slurm.conf(5)).
         "mail.sh": f'#!/bin/sh\necho "$*" >>{layout.mails}\n',
     }

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from tests.cluster.commands import Commands
 
@@ -51,16 +50,7 @@ class Faults(Commands):
 
     def fail_prolog(self, node: str) -> None:
         """Let no job start on a node: Slurm drains it and holds the job."""
-        self._prolog_fault(node).touch()
-
-    def _prolog_fault(self, node: str) -> Path:
-        return self.layout.faults / f"prolog_fail_{node}"
-
-    def resume(self, node: str) -> None:
-        """Take a node into service again that is drained or down."""
-        words = ["scontrol", "update", f"nodename={node}", "state=resume"]
-        # Slurm refuses this for a node that is in service; that is then as good.
-        self.run(words, user="root")
+        self.layout.prolog_fault(node).touch()
 
     # -- daemons ------------------------------------------------------------------------------
 
@@ -110,20 +100,16 @@ class Faults(Commands):
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
             return None
 
-    def squeue_idle(self, timeout: float = PATIENCE_S) -> None:
-        """Wait until no job is pending or running; TimeoutError tells which ones are."""
-        wait_until(lambda: self.jobs() == [], explain=lambda: f"jobs: {self.jobs()}", timeout=timeout)
-
-    def wait_until_idle(self, timeout: float = PATIENCE_S) -> None:
+    def wait_until_idle(self) -> None:
         """Wait until every node is idle; TimeoutError tells the states."""
 
         def idle() -> bool:
             states = self.node_states()
             return len(states) == self.settings.nodes and set(states.values()) == {"idle"}
 
-        wait_until(idle, explain=lambda: f"nodes: {self.node_states()}", timeout=timeout)
+        wait_until(idle, explain=lambda: f"nodes: {self.node_states()}")
 
-    def restore(self, timeout: float = PATIENCE_S) -> None:
+    def restore(self) -> None:
         """Undo every fault, cancel every job, and wait until the cluster is as new."""
         # The database first: a controller that never reached it before does not stay up without it.
         for daemon in [DATABASE, CONTROLLER] if self.settings.accounting else [CONTROLLER]:
@@ -131,19 +117,20 @@ class Faults(Commands):
             self.order("signal_daemon", daemon=daemon, number=int(signal.SIGCONT))
         living = self.order("processes")["nodes"]
         for node in self.settings.node_names:
-            self._prolog_fault(node).unlink(missing_ok=True)
+            self.layout.prolog_fault(node).unlink(missing_ok=True)
             self.mend(node) if node in living else self.revive_node(node)
 
         def calm() -> bool:
             states = self.node_states()
             for node, state in states.items():
                 if state not in ("idle", "completing"):
-                    self.resume(node)
+                    # Slurm refuses this for a node that is in service; that is then as good.
+                    self.run(["scontrol", "update", f"nodename={node}", "state=resume"], user="root")
             return bool(states) and set(states.values()) == {"idle"}
 
-        wait_until(self._cancel_all, explain=lambda: "scancel still fails", timeout=timeout)
-        wait_until(calm, explain=lambda: f"nodes: {self.node_states()}", timeout=timeout)
-        self.squeue_idle(timeout)
+        wait_until(self._cancel_all, explain=lambda: "scancel still fails")
+        wait_until(calm, explain=lambda: f"nodes: {self.node_states()}")
+        wait_until(lambda: self.jobs() == [], explain=lambda: f"jobs: {self.jobs()}")
 
     def _cancel_all(self) -> bool:
         # A command a user: this scancel takes only one name.

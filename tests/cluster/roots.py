@@ -7,21 +7,18 @@ write to it: each lays its own, forgetful layer over it (see `pivot`).
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.config import SYSTEM_PATH
 from tests.cluster.settings import ClusterUnavailable
-from tests.cluster.syscalls import die_with_parent
+from tests.cluster.syscalls import die_with_parent, locked
 
 CACHE = "HPC_LAUNCH_TEST_ROOTS"
 """The variable that names another folder for the roots, so that several checkouts share them."""
@@ -74,17 +71,10 @@ def root_of(system: str, repository: Path) -> Path:
         return root
     cache.mkdir(mode=0o755, parents=True, exist_ok=True)
     (cache / ".gitignore").write_text("*\n")
-    with _locked(cache / f"{wanted.suite}.lock"):
+    with locked(cache / f"{wanted.suite}.lock"):
         if not root.exists():
             _build(wanted, root)
     return root
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build(system: System, root: Path) -> None:

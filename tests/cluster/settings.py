@@ -99,6 +99,10 @@ class Layout:
         # What another process needs in order to attach; there once the namespaces are up.
         self.descriptor = root / "cluster.json"
 
+    def prolog_fault(self, node: str) -> Path:
+        """The file for which Slurm's Prolog fails on a node."""
+        return self.faults / f"prolog_fail_{node}"
+
     def home(self, user: User) -> Path:
         """The home folder of a user, on the storage that all nodes share."""
         return self.homes / user.name

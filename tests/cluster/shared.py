@@ -6,19 +6,17 @@ processes of the run share; the others attach. The process that began the run en
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.settings import ClusterError, ClusterUnavailable
-from tests.cluster.syscalls import start_time
+from tests.cluster.syscalls import locked, start_time
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,9 @@ class SharedClusters:
         folder.mkdir(mode=0o700)
         return cls(folder, owner)
 
-    @contextmanager
-    def locked(self, name: str) -> Iterator[None]:
-        """Keep the other processes of the run out; a process that dies lets go by itself."""
-        with (self.folder / f"{name}.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def locked(self, name: str) -> AbstractContextManager[None]:
+        """Keep the other processes of the run out."""
+        return locked(self.folder / f"{name}.lock")
 
     def get(self, name: str, **options: Any) -> Cluster:
         """Attach to the cluster of this name; start it with `Cluster.start`'s options if need be.

@@ -6,7 +6,6 @@ there: the machine's own keys and settings are neither read nor changed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from tests.cluster.commands import Commands
 from tests.cluster.config import SYSTEM_PATH
 from tests.cluster.settings import ClusterError, ClusterUnavailable
+from tests.cluster.syscalls import locked
 
 PROGRAMS = {"sshd": "openssh-server", "ssh-keygen": "openssh-client", "pdsh": "pdsh"}
 """Program to the Debian package that has it."""
@@ -31,8 +31,7 @@ def connect_nodes(cluster: Commands) -> None:
         raise ClusterUnavailable(f"ssh between nodes needs the Debian packages {' '.join(missing)}")
     folder = cluster.layout.root / "ssh"
     folder.mkdir(mode=0o755, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of a test run share a cluster
+    with locked(folder / "lock"):  # several processes of a test run share a cluster
         if not (folder / "ready").exists():
             _start(cluster, folder)
             (folder / "ready").touch()

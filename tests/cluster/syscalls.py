@@ -7,8 +7,11 @@ of the kernel's stable interface.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
@@ -55,6 +58,14 @@ def join_namespaces(process: int) -> None:
     for handle, name in zip(handles, NAMESPACES, strict=True):
         _check(_libc.setns(handle, 0), f"setns {name} of {process}")
         os.close(handle)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes out; a process that dies lets go by itself."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def die_with_parent() -> None:

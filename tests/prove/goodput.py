@@ -25,9 +25,9 @@ from typing import Any
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.prove.goodput_series import BETWEEN_S, KINDS, OURS, SERIES, Series
-from tests.prove.matrix import PLACE, State
 from tests.prove.rounds import Rounds
 from tests.prove.scene import TRAINING, Line, read_record
+from tests.prove.state import PLACE, State
 from tests.slurm.user import PROFILES, User
 
 HANG_S = 30

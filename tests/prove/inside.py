@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.image import build_sif
-from tests.prove.rounds import Rounds
+from tests.prove.rounds import Rounds, counted
 from tests.prove.row import Row
 from tests.prove.rows_nodes import kill_node
 from tests.prove.rows_storage import into_image
@@ -229,9 +228,8 @@ def section(rounds: dict[str, Any]) -> str:
             whole = max(one["whole_s"] for one in found if "whole_s" in one)
             figures = f"{times[len(times) // 2]:.1f} s | {times[-1]:.1f} s | {whole:.1f} s"
             text.append(f"| {event.name} | {event.goal_s:g} s | {len(found)} | {good} | {figures} |")
-    kinds = Counter(word for one in rounds.values() for word in one.get("kind", "").split(", ") if word)
-    told = ", ".join(f"{count} {word}" for word, count in sorted(kinds.items(), key=lambda one: (-one[1], one[0])))
-    text.append(f"\nOf these {len(rounds)} rounds: {told}.")
+    kinds = counted(word for one in rounds.values() for word in one.get("kind", "").split(", ") if word)
+    text.append(f"\nOf these {len(rounds)} rounds: {kinds}.")
     loads = sorted(one["load"] for one in rounds.values() if "load" in one)
     if loads:
         text[-1] += f" Processes that ran or waited for each CPU of the machine: {loads[0]:g} to {loads[-1]:g}."

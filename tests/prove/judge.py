@@ -66,22 +66,22 @@ def _two_at_once(record: list[Line]) -> bool:
 
 
 def _wrong(row: Row, outcome: Outcome, scene: Scene, why: dict[str, Any]) -> list[str]:
-    wrong = []
-    if outcome.state != row.state:
-        wrong.append(f"state {outcome.state} for {row.state}: {outcome.reason}")
-    if outcome.found not in row.classes:
-        wrong.append(f"class {outcome.found or 'none'} for {' or '.join(row.classes)}")
-    if why and why.get("class") != outcome.found:
-        wrong.append(f"`why` says {why.get('class')}, the status {outcome.found}")
-    if outcome.verdict not in row.verdicts:
-        wrong.append(f"verdict {outcome.verdict or 'none'} for {' or '.join(row.verdicts)}")
-    wanted = (row.attempts,) if isinstance(row.attempts, int) else row.attempts
-    if outcome.attempts not in wanted:
-        wrong.append(f"{outcome.attempts} attempts for {' or '.join(map(str, wanted))}")
-    if row.node is not None and outcome.node != scene.struck:
-        wrong.append(f"node {outcome.node or 'none'} for {scene.struck}")
-    if row.rank is not None and outcome.rank != str(row.rank):
-        wrong.append(f"rank {outcome.rank or 'none'} for {row.rank}")
+    checks: list[tuple[str, object, tuple[object, ...]]] = [
+        ("state", outcome.state, (row.state,)),
+        ("class", outcome.found, row.classes),
+        ("`why`", why.get("class", outcome.found), (outcome.found,)),
+        ("verdict", outcome.verdict, row.verdicts),
+        ("attempts", outcome.attempts, (row.attempts,) if isinstance(row.attempts, int) else row.attempts),
+    ]
+    if row.node is not None:
+        checks.append(("node", outcome.node, (scene.struck,)))
+    if row.rank is not None:
+        checks.append(("rank", outcome.rank, (str(row.rank),)))
+    wrong = [
+        f"{what} {found or 'none'} for {' or '.join(map(str, wanted))}: {outcome.reason}"
+        for what, found, wanted in checks
+        if found not in wanted
+    ]
     if not outcome.reason and outcome.state != "COMPLETED":
         wrong.append("it ends in silence")
     if outcome.doubled:

@@ -23,9 +23,9 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.matrix import keep_remains
-from tests.prove.rounds import Rounds, processes, thaw
+from tests.prove.rounds import Rounds, counted, processes, thaw
 from tests.prove.scene import OVER
+from tests.prove.state import keep_remains
 from tests.slurm.user import User
 
 HOOK = (*recover_run.STEPS, *successor_job.CONTINUE_STEPS)
@@ -93,7 +93,7 @@ def play(user: User, number: int) -> tuple[list[str], str, bool]:
         if killed:
             _kill(user, run, victim)
         thaw(f"/{run['run']}")
-        status = _end_of(user, run)
+        status = user.until(run["run"], *OVER, seconds=GIVE_UP_S + 300)
         name = json.loads(Path(run["folder"], "attempts", "001", "intent.json").read_text())["job_name"]
         ours = name.rpartition(".")[0]
         wait_until(lambda: not _left(user, ours), explain=lambda: f"left: {user.cluster.jobs()}")
@@ -102,18 +102,6 @@ def play(user: User, number: int) -> tuple[list[str], str, bool]:
             user.cluster.kill_tree(watch)
             watch.communicate()
     return _wrong(status, marker), status["state"], killed
-
-
-def _end_of(user: User, run: dict[str, Any]) -> dict[str, Any]:
-    """The first status that shows the run as over."""
-    found: list[dict[str, Any]] = []
-
-    def over() -> bool:
-        found[:] = [user.status(run["run"])]
-        return found[0]["state"] in OVER
-
-    wait_until(over, GIVE_UP_S + 300, lambda: f"not over: {found[0]}", every=2)
-    return found[0]
 
 
 def _left(user: User, name: str) -> bool:
@@ -188,8 +176,7 @@ def prove(rounds: Rounds) -> int:
 def section(rounds: dict[str, Any]) -> str:
     """The part of docs/fault-matrix.md."""
     good, killed = (sum(one[name] for one in rounds.values()) for name in ("ok", "killed"))
-    settings = Counter(word for number in rounds for word in str(setting_of(int(number))).split(", "))
-    told = ", ".join(f"{count} {word}" for word, count in sorted(settings.items(), key=lambda one: (-one[1], one[0])))
+    told = counted(word for number in rounds for word in str(setting_of(int(number))).split(", "))
     missed = "" if killed == len(rounds) else f" {len(rounds) - killed} runs had ended before."
     return f"""
 ## Jobs and nodes that are killed during a restart

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import shutil
 import threading
 import time
 import traceback
@@ -12,52 +10,19 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster import Cluster
-from tests.cluster.requirements import REPOSITORY
 from tests.prove.judge import judge, total
+from tests.prove.rounds import Rounds
 from tests.prove.row import Outcome, Row
+from tests.prove.rows import ROWS
 from tests.prove.scene import Scene
+from tests.prove.state import State, keep_remains
 from tests.slurm.user import User
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-PLACE = REPOSITORY / ".test-logs" / "prove"
-"""Where outcomes and what failed rows left behind are kept, outside git."""
-
-
-class State:
-    """What is known so far, in a file, so that an interrupted proof goes on where it was."""
-
-    def __init__(self, path: Path | None = PLACE / "state.json") -> None:
-        """Read what is there; None keeps nothing."""
-        self.path = path
-        self.lock = threading.Lock()
-        self.data: dict[str, Any] = {"rows": {}, "references": {}}
-        self._read()
-
-    def _read(self) -> None:
-        if self.path is not None and self.path.exists():
-            self.data.update(json.loads(self.path.read_text()))
-
-    def keep(self, group: str, key: str, value: Any) -> None:
-        """Put a result on file."""
-        with self.lock:
-            if self.path is None:
-                self.data.setdefault(group, {})[key] = value
-                return
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.with_suffix(".lock").open("w") as held:
-                fcntl.flock(held, fcntl.LOCK_EX)
-                # Another part may run beside this one.
-                self._read()
-                self.data.setdefault(group, {})[key] = value
-                draft = self.path.with_suffix(".draft")
-                draft.write_text(json.dumps(self.data, indent=1))
-                draft.replace(self.path)
 
 
 class Matrix:
@@ -174,16 +139,13 @@ class Matrix:
             return float(self.state.data["references"][shape])
 
 
-def keep_remains(user: User, name: str) -> None:
-    """What a failed row or round left behind, for whoever looks into it."""
-    place = PLACE / name
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(user.home, place, symlinks=True, ignore_dangling_symlinks=True, ignore=_large)
-    (place / "cluster.log").write_text(user.cluster.logs(80))
-
-
-def _large(folder: str, names: list[str]) -> set[str]:
-    paths = {name: Path(folder) / name for name in names}
-    return {
-        name for name, path in paths.items() if path.suffix == ".sif" or (path.is_file() and path.stat().st_size > 2e6)
-    }
+def prove(rounds: Rounds) -> int:
+    """The rows that are named, or all that have not succeeded yet."""
+    keys = rounds.left("rows", ROWS)
+    # Those that only wait for Slurm first: others compute meanwhile.
+    keys.sort(key=lambda key: ROWS[key].cluster is None)
+    with Matrix(rounds.state, system=rounds.system) as proof:
+        outcomes = proof.run([ROWS[key] for key in keys], rounds.workers)
+    failed = [outcome.key for outcome in outcomes if not outcome.ok]
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} rows as expected", *failed, sep="\n  failed: ")
+    return 1 if failed else 0

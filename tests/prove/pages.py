@@ -9,10 +9,10 @@ from typing import Any
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.roots import SYSTEMS
 from tests.prove import drivers, goodput, inside, killed, node_check, restart, ssh_faults, ssh_kills, sweep
-from tests.prove.matrix import PLACE, State
 from tests.prove.rounds import Rounds
 from tests.prove.row import Row
 from tests.prove.rows import GROUPS, ROWS
+from tests.prove.state import PLACE, State
 
 PAGE = REPOSITORY / "docs" / "fault-matrix.md"
 SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.prove.matrix import State
+from tests.prove.state import State
 
 Play = Callable[[str], dict[str, Any]]
 """Plays a round by its key: what is wrong (`wrong`), and what else is to be kept."""
@@ -27,6 +28,8 @@ class Rounds:
     count: int | None = None
     workers: int = 3
     again: bool = False
+    system: str | None = None
+    """The Debian whose Slurm the matrix runs on."""
 
     def done(self, group: str) -> dict[str, Any]:
         """The outcomes that are known and count."""
@@ -70,6 +73,12 @@ class Rounds:
         self.state.keep(group, key, {"ok": good, **facts})
         print(f"{'ok  ' if good else 'FAIL'} {key} {time.monotonic() - began:.0f} s: {facts}", flush=True)
         return good
+
+
+def counted(words: Iterable[str]) -> str:
+    """How often each word is there, the most frequent first."""
+    counts = sorted(Counter(words).items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{count} {word}" for word, count in counts)
 
 
 class Process(NamedTuple):

@@ -23,8 +23,8 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.matrix import keep_remains
 from tests.prove.rounds import Play, Rounds, processes, thaw
+from tests.prove.state import keep_remains
 from tests.slurm.user import User
 
 POINTS, ARRAY = 12, 4

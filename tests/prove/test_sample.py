@@ -8,9 +8,10 @@ import random
 import pytest
 
 from tests.cluster import Cluster
-from tests.prove.matrix import Matrix, State
+from tests.prove.matrix import Matrix
 from tests.prove.pages import PAGE
 from tests.prove.rows import QUICK, ROWS
+from tests.prove.state import State
 
 SEED = int(os.environ.get("HPC_LAUNCH_PROVE_SEED", "4"))
 SAMPLE = 4

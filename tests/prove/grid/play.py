@@ -20,9 +20,9 @@ from typing import Any
 from tests.cluster.requirements import REPOSITORY
 from tests.prove.grid.cells import OUTSIDE, Cell, cells
 from tests.prove.grid.oracle import Answer, answer
-from tests.prove.matrix import PLACE
 from tests.prove.rounds import Rounds, processes
 from tests.prove.scene import RECORDS
+from tests.prove.state import PLACE
 
 TRAINING = REPOSITORY / "tests" / "prove" / "training"
 CELLS = 400
