@@ -10,7 +10,6 @@ import json
 import os
 import random
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from tests.cluster import Cluster
@@ -39,8 +38,7 @@ class Event:
     row: Row
     loads: bool
     """Whether what the training itself loads counts."""
-    own_cluster: tuple[str, ...] = ()
-    """Lines of slurm.conf for a cluster that each round has for itself."""
+    slurm_conf: tuple[str, ...] = ()
     by_successor: bool = False
     """Whether the run's next job trains, from whose view the fault happens when Slurm notices it."""
 
@@ -85,7 +83,7 @@ EVENTS = {
         "RETRY_ELSEWHERE",
         Row("power", "", (), (), job={**QUICK, "spares": 1}, args=SLOW, before=fill, act=cut_power, at=8, node=1),
         loads=True,
-        own_cluster=("SlurmdTimeout=300",),
+        slurm_conf=("SlurmdTimeout=300",),
     ),
     "successor": Event(
         "the first node loses power; no client is running, other nodes are idle; from when Slurm notices it",
@@ -95,7 +93,7 @@ EVENTS = {
             "successor", "", (), (), job={**QUICK, "retry": {"successor": "on"}}, args=SLOW, act=kill_node, at=8, node=0
         ),
         loads=True,
-        own_cluster=("SlurmdTimeout=20",),
+        slurm_conf=("SlurmdTimeout=20",),
         by_successor=True,
     ),
 }
@@ -110,11 +108,6 @@ class Kind:
     image: bool
     accounting: bool
     nodes: int
-
-    @property
-    def cluster(self) -> tuple[str, bool]:
-        """Rounds with the same value share a cluster."""
-        return self.slurm or "", self.accounting
 
     def __str__(self) -> str:
         """As in the table."""
@@ -138,7 +131,7 @@ def play(cluster: Cluster, event: Event, kind: Kind) -> dict[str, Any]:
     scene = Scene(event.row.fresh(), User(cluster, cluster.user_folder(f"{event.row.key}-")))
     scene.row.job.update(launcher=kind.launcher, nodes=kind.nodes, processes_per_node=2 // kind.nodes)
     if kind.image:
-        into_image(scene, cluster.scratch / "small.sif")
+        into_image(scene, build_sif(cluster, cluster.scratch / "small.sif"))
     scene.row.before(scene)
     done = scene.submit()
     assert done.returncode == 0, done.stderr
@@ -181,37 +174,21 @@ def _launched(scene: Scene, attempt: int) -> float:
     return float(min(json.loads(path.read_text().partition("\n")[0])["t"] for path in agents))
 
 
+def one(key: str) -> dict[str, Any]:
+    """A round on a cluster of its own."""
+    event, kind = EVENTS[key.rpartition("-")[0]], kind_of(key)
+    with Cluster.start(
+        nodes=4, gpus_per_node=0, accounting=kind.accounting, system=kind.slurm, slurm_conf=event.slurm_conf
+    ) as cluster:
+        outcome = play(cluster, event, kind)
+    return {**outcome, "kind": str(kind), "load": round(os.getloadavg()[1] / (os.cpu_count() or 1), 1)}
+
+
 def prove(rounds: Rounds) -> int:
     """The rounds of the events that are named, or of all, that have not succeeded yet; 1 if one goes wrong."""
     count = ROUNDS if rounds.count is None else rounds.count
     keys = [f"{event}-{number}" for event in rounds.names or EVENTS for number in range(count)]
-    kinds = {key: kind_of(key) for key in replace(rounds, names=[]).left("inside", keys)}
-    alone = [key for key in kinds if EVENTS[key.rpartition("-")[0]].own_cluster]
-    codes = [rounds.run_alone("inside", alone, partial(_round, None))] if alone else [0]
-    for place in sorted({kind.cluster for key, kind in kinds.items() if key not in alone}):
-        here = [key for key, kind in kinds.items() if key not in alone and kind.cluster == place]
-        with _cluster(*place) as cluster:
-            if place[0] == "sid":
-                build_sif(cluster, cluster.scratch / "small.sif")
-            codes.append(rounds.run_alone("inside", here, partial(_round, cluster)))
-    return max(codes)
-
-
-def _cluster(slurm: str, accounting: bool, conf: tuple[str, ...] = ()) -> Cluster:
-    return Cluster.start(nodes=4, gpus_per_node=0, accounting=accounting, system=slurm or None, slurm_conf=conf)
-
-
-def _round(cluster: Cluster | None, key: str) -> dict[str, Any]:
-    """One round on the cluster, or on one of its own."""
-    event, kind = EVENTS[key.rpartition("-")[0]], kind_of(key)
-    if cluster is not None:
-        outcome = play(cluster, event, kind)
-    else:
-        with _cluster(*kind.cluster, event.own_cluster) as own:
-            if kind.image:
-                build_sif(own, own.scratch / "small.sif")
-            outcome = play(own, event, kind)
-    return {**outcome, "kind": str(kind), "load": round(os.getloadavg()[1] / (os.cpu_count() or 1), 1)}
+    return rounds.run("inside", replace(rounds, names=[]).left("inside", keys), one)
 
 
 def section(rounds: dict[str, Any]) -> str:

@@ -26,6 +26,23 @@ PAGE = REPOSITORY / "docs" / "node-check.md"
 GROUP, HEALTHY = "node check", "healthy nodes"
 
 
+def usual_job(user: User, files: dict[str, str], **more: Any) -> dict[str, Any]:
+    """A job with something for every check to look at, and its files, of which those in `bin` are programs."""
+    for name, text in {"data/part": "", "saved/.keep": "", "runs/.keep": "", **files}.items():
+        path = Path(user.job(text, name))
+        if path.parent.name == "bin":
+            path.chmod(0o755)
+    saved = {"dir": str(user.home / "saved"), "pattern": r"step-(\d+)", "resume": {"args": {"from": "x"}}}
+    return {
+        "script": str(user.home / "train.py"),
+        "args": {"data": str(user.home / "data")},
+        "env": {"PATH": f"{user.home}/bin:{user.cluster.environment()['PATH']}"},
+        "retry": {"max_attempts": 1},
+        "checkpoint": saved,
+        **more,
+    }
+
+
 class Stage:
     """One job's folders and files."""
 
@@ -34,45 +51,35 @@ class Stage:
         self.cluster, self.job = cluster, job
         self.user = User(cluster, cluster.user_folder(f"check-{job.key}-"))
         self.places = {name.upper(): str(self.user.home / name) for name in PLACES}
-        self.user.job("import torch\nimport helper\n", "train.py")
-        self.user.job("", "data/part")
-        self.user.job("", "saved/.keep")
-        self.user.job("", "runs/.keep")
-        self.user.job("", "site/site/helper/__init__.py")
+        files = {
+            "train.py": "import torch\nimport helper\n",
+            "site/site/helper/__init__.py": "",
+            "bin/nvidia-smi": SMI,
+            # The stand-in starts a Python with PyTorch for the full check of a CPU.
+            "bin/python3": PYTHON.replace("/usr/bin/python3", sys.executable) if job.full else PYTHON,
+        }
         if not job.full or job.gpus:
-            self.user.job("Name: torch\nVersion: 2.6.0\n", "site/site/torch-2.6.0.dist-info/METADATA")
-            self.user.job(TORCH if job.gpus else "", "site/site/torch/__init__.py")
-            self.user.job(DISTRIBUTED, "site/site/torch/distributed.py")
-        python = PYTHON.replace("/usr/bin/python3", sys.executable) if job.full else PYTHON
-        for name, text in {"nvidia-smi": SMI, "python3": python}.items():
-            Path(self.user.job(text, f"bin/{name}")).chmod(0o755)
+            files["site/site/torch-2.6.0.dist-info/METADATA"] = "Name: torch\nVersion: 2.6.0\n"
+            files["site/site/torch/__init__.py"] = TORCH if job.gpus else ""
+            files["site/site/torch/distributed.py"] = DISTRIBUTED
         if job.vendor != "nvidia" or job.full:
             text = (PROFILES / "testcluster.yaml").read_text().replace("vendor: nvidia", f"vendor: {job.vendor}")
-            self.user.job(text + "fabric: {kind: infiniband}\n", "sites/testcluster.yaml")
-
-    def text(self) -> str:
-        """The job file."""
-        # Without python3 of the stand-ins, the node that has none really has none.
-        path = f"{self.places['BIN']}:{self.cluster.environment()['PATH']}"
-        words: dict[str, Any] = {
-            "name": f"check-{self.job.key}",
-            "preflight": "full" if self.job.full else "quick",
-            "launcher": "srun",
-            "nodes": 4,
-            "cpus_per_node": 1,
-            "gpus_per_node": self.job.gpus,
-            "processes_per_node": 1,
-            "script": str(self.user.home / "train.py"),
-            "args": {"data": self.places["DATA"]},
-            "env": {"PATH": path, "PYTHONPATH": f"{self.places['SITE']}/site", "NCCL_SOCKET_IFNAME": "fast0"},
-            "retry": {"max_attempts": 1},
-            "checkpoint": {"dir": self.places["SAVED"], "pattern": r"step-(\d+)", "resume": {"args": {"from": "x"}}},
-        }
-        if self.job.full and not self.job.gpus:
-            words["environment"] = {"python": "python3"}  # the stand-in, which starts a Python with PyTorch
-        if self.job.key != "network":
-            del words["env"]["NCCL_SOCKET_IFNAME"]
-        return json.dumps(words, indent=1)
+            files["sites/testcluster.yaml"] = text + "fabric: {kind: infiniband}\n"
+        self.words = usual_job(
+            self.user,
+            files,
+            name=f"check-{job.key}",
+            preflight="full" if job.full else "quick",
+            launcher="srun",
+            nodes=4,
+            cpus_per_node=1,
+            gpus_per_node=job.gpus,
+            processes_per_node=1,
+            **({"environment": {"python": "python3"}} if job.full and not job.gpus else {}),
+        )
+        self.words["env"]["PYTHONPATH"] = f"{self.places['SITE']}/site"
+        if job.key == "network":
+            self.words["env"]["NCCL_SOCKET_IFNAME"] = "fast0"
 
     def plant(self) -> None:
         for node in self.cluster.nodes:
@@ -94,7 +101,7 @@ class Stage:
         try:
             if not held:
                 self.plant()
-            run = self.user.submit(self.text())
+            run = self.user.submit(json.dumps(self.words))
             if held:
                 self.plant()
                 self._state("resume")

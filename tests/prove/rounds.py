@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,24 +46,14 @@ class Rounds:
         done = self.done(group)
         return [key for key in self.names or keys if self.names or not done.get(key, {}).get("ok")]
 
-    def run(self, group: str, left: list[str], lane: Callable[[], AbstractContextManager[Play]]) -> int:
-        """All rounds, one after another in each worker's lane; 1 if one went wrong."""
-
-        def some(mine: list[str]) -> int:
-            with lane() as play:
-                return sum(self.keep(group, key, play) for key in mine)
-
-        lanes = [left[first :: self.workers] for first in range(self.workers) if left[first :: self.workers]]
+    def run(self, group: str, left: list[str], play: Play) -> int:
+        """All rounds, side by side; 1 if one went wrong."""
         with ThreadPoolExecutor(self.workers) as pool:
-            good = sum(pool.map(some, lanes))
+            good = sum(pool.map(partial(self.keep, group, play), left))
         print(f"{good} of {len(left)} rounds as they should be")
         return 0 if good == len(left) else 1
 
-    def run_alone(self, group: str, left: list[str], play: Play) -> int:
-        """All rounds, where those that run side by side share nothing that must not break, or everything."""
-        return self.run(group, left, lambda: nullcontext(play))
-
-    def keep(self, group: str, key: str, play: Play) -> bool:
+    def keep(self, group: str, play: Play, key: str) -> bool:
         """Play a round, whatever happens in it, and put the outcome on file."""
         began = time.monotonic()
         try:

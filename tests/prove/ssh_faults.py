@@ -9,12 +9,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tests.cluster import Cluster
 from tests.cluster.ssh import connect_nodes
-from tests.prove.node_check import named
+from tests.prove.node_check import named, usual_job
 from tests.prove.node_check_tools import SMI
 from tests.prove.node_fault import COMMON, Fault, bind, filled, shows
 from tests.prove.rounds import Rounds
@@ -24,6 +23,7 @@ GROUP = "ssh-faults"
 PORT = 20123
 PEER_PORT = 32768 + PORT * 7919 % 28232
 """The port of the rendezvous, and that between the hosts (agent/check_ssh.py)."""
+TRAINS = "import os\nopen(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/trained', 'w').close()\n"
 LOG = "log"
 """In place of a node: the script itself ends and says why."""
 
@@ -118,7 +118,12 @@ def play(cluster: Cluster, fault: Fault) -> tuple[list[str], str]:
     more, gpus = f"network: {{ports: [{PORT}, {PORT}]}}\n", 4 if fault.check == "gpus" else 0
     user.profile("hosts: {n1: 4, n2: 4, n3: 4}", shared=False, preflight="quick", more=more, gpus=gpus)
     places = {"HOME": str(user.home), "BIN": str(user.home / "bin")}
-    file = job(user, gpus=gpus, code="off" if fault.check == "code" else None)
+    files = {"train.py": TRAINS, "helper.py": "pass\n", **({"bin/nvidia-smi": SMI} if gpus else {})}
+    wanted = usual_job(user, files, name="fault", nodes=3, launcher="none", environment={"python": "python3"})
+    wanted["args"] = {"data": str(user.home / "data" / "part")}
+    if fault.check == "code":
+        wanted["code"] = "off"
+    file = user.job(json.dumps(wanted))
     try:
         fault.planted(cluster, places)
         client = user.launch("submit", file, "--wait", timeout=240)
@@ -139,34 +144,6 @@ def play(cluster: Cluster, fault: Fault) -> tuple[list[str], str]:
     return wrong, said.replace(str(user.home), "…")
 
 
-def job(user: SshUser, *, gpus: int, code: str | None) -> str:
-    """The job file, and what it needs on hosts without faults."""
-    files = {
-        "train.py": "import os\nopen(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/trained', 'w').close()\n",
-        "helper.py": "pass\n",
-        "data/part": "",
-        "saved/.keep": "",
-        "runs/.keep": "",
-    }
-    for name, text in files.items():
-        user.job(text, name)
-    if gpus:
-        Path(user.job(SMI, "bin/nvidia-smi")).chmod(0o755)
-    wanted: dict[str, Any] = {
-        "name": "fault",
-        "nodes": 3,
-        "launcher": "none",
-        "script": str(user.home / "train.py"),
-        "environment": {"python": "python3"},
-        "args": {"data": str(user.home / "data" / "part")},
-        "checkpoint": {"dir": str(user.home / "saved"), "pattern": r"step-(\d+)", "resume": {"args": {"from": "x"}}},
-        "retry": {"max_attempts": 1},
-        "env": {"PATH": f"{user.home}/bin:{user.cluster.environment()['PATH']}"},
-        **({} if code is None else {"code": code}),
-    }
-    return user.job(json.dumps(wanted, indent=1))
-
-
 def prove(rounds: Rounds) -> int:
     """The rows that are left, one after another; 1 if one went wrong."""
     faults = {fault.fault: fault for fault in FAULTS}
@@ -177,7 +154,7 @@ def prove(rounds: Rounds) -> int:
             wrong, said = play(cluster, faults[name])
             return {"wrong": wrong, "said": said}
 
-        return replace(rounds, workers=1).run_alone(GROUP, rounds.left(GROUP, faults), one)
+        return replace(rounds, workers=1).run(GROUP, rounds.left(GROUP, faults), one)
 
 
 def section(rows: Mapping[str, Any]) -> str:

@@ -17,9 +17,9 @@ from typing import Any
 from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.cluster.ssh import connect_nodes, start_sshd
+from tests.cluster.ssh import connect_nodes
 from tests.cluster.syscalls import descendants
-from tests.prove.rounds import Play, Rounds, processes
+from tests.prove.rounds import Rounds, processes
 from tests.ssh.ssh_user import SshUser
 
 GROUP = "ssh-kills"
@@ -115,47 +115,21 @@ def _wrong(user: SshUser, status: dict[str, Any], words: str, marker: Path) -> l
     return wrong
 
 
-class Worker:
-    """Rounds one after another, on the same cluster while its hosts are well."""
-
-    def __init__(self) -> None:
-        self.cluster: Cluster | None = None
-
-    def __enter__(self) -> Play:
-        return self.round
-
-    def __exit__(self, *_: object) -> None:
-        """End the cluster."""
-        if self.cluster is not None:
-            self.cluster.stop()
-            self.cluster = None
-
-    def round(self, key: str) -> dict[str, Any]:
-        """Play one round; after one that went wrong, the next has a new cluster."""
-        kind = list(KINDS)[int(key) % len(KINDS)]
-        node = random.Random(int(key)).choice(KINDS[kind][0] or ("n1",))
-        wrong = ["it broke"]
-        try:
-            if self.cluster is None:
-                self.cluster = Cluster.start(nodes=3, gpus_per_node=0, accounting=False)
-                connect_nodes(self.cluster)
-            user = SshUser(self.cluster, self.cluster.user_folder(f"kill{key}-"))
-            user.profile(f"hosts: {json.dumps(HOSTS)}")
-            wrong, seconds = play(user, int(key), kind, node)
-            if kind == "network":
-                self.cluster.mend(node)
-            elif "host" in kind:
-                self.cluster.revive_node(node)
-                start_sshd(self.cluster, node)
-        finally:
-            if wrong:
-                self.__exit__()
-        return {"wrong": wrong, "kind": kind, "node": node, "seconds": seconds}
+def one(key: str) -> dict[str, Any]:
+    """A round on a cluster of its own."""
+    kind = list(KINDS)[int(key) % len(KINDS)]
+    node = random.Random(int(key)).choice(KINDS[kind][0] or ("n1",))
+    with Cluster.start(nodes=3, gpus_per_node=0, accounting=False) as cluster:
+        connect_nodes(cluster)
+        user = SshUser(cluster, cluster.user_folder(f"kill{key}-"))
+        user.profile(f"hosts: {json.dumps(HOSTS)}")
+        wrong, seconds = play(user, int(key), kind, node)
+    return {"wrong": wrong, "kind": kind, "node": node, "seconds": seconds}
 
 
 def prove(rounds: Rounds) -> int:
     """The rounds that are left; 1 if one went wrong."""
-    return rounds.run(GROUP, rounds.numbers(GROUP, 100), Worker)
+    return rounds.run(GROUP, rounds.numbers(GROUP, 100), one)
 
 
 def section(rounds: dict[str, Any]) -> str:

@@ -12,9 +12,7 @@ import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.rounds import Play, Rounds, processes, thaw
+from tests.prove.rounds import Rounds, processes, thaw
 from tests.prove.state import keep_remains
 from tests.slurm.user import User
 
@@ -165,7 +163,7 @@ def play(user: User, number: int) -> tuple[list[str], dict[str, Any]]:
 
 
 def limit(cluster: Cluster, jobs: int) -> None:
-    """Limit how many jobs the user may have submitted; -1 for no limit."""
+    """Limit how many jobs the user may have submitted."""
     words = ["sacctmgr", "--immediate", "modify", "user", cluster.user, "set", f"MaxSubmitJobs={jobs}"]
     cluster.run(words, user="root", check=True)
 
@@ -186,29 +184,21 @@ def _until_frozen(one: Round) -> None:
     )
 
 
-@contextmanager
-def lane() -> Iterator[Play]:
-    """A cluster for rounds one after another."""
+def one(key: str) -> dict[str, Any]:
+    """A round on a cluster of its own."""
     with Cluster.start(**CLUSTER) as cluster:
-        yield partial(_one, cluster)
-
-
-def _one(cluster: Cluster, key: str) -> dict[str, Any]:
-    user, wrong = User(cluster, cluster.user_folder(f"sweep{key}-")), ["it broke"]
-    try:
-        limit(cluster, -1)
-        wrong, facts = play(user, int(key))
-    finally:
-        if wrong:
-            keep_remains(user, f"sweep-{key}")
-        thaw(str(user.home))
-        cluster.restore()
+        user, wrong = User(cluster, cluster.user_folder(f"sweep{key}-")), ["it broke"]
+        try:
+            wrong, facts = play(user, int(key))
+        finally:
+            if wrong:
+                keep_remains(user, f"sweep-{key}")
     return {"wrong": wrong, "kind": KINDS[int(key) % len(KINDS)], **facts}
 
 
 def prove(rounds: Rounds) -> int:
     """The rounds that are left; 1 if one went wrong."""
-    return rounds.run("sweep", rounds.numbers("sweep", 50), lane)
+    return rounds.run("sweep", rounds.numbers("sweep", 50), one)
 
 
 def section(rounds: dict[str, Any]) -> str:

@@ -181,7 +181,7 @@ def prove(rounds: Rounds) -> int:
     names, rounds.names = rounds.names, []
     named = [key for key in every if any(name in key for name in names)]
     wanted = named or list(every)[: CELLS if rounds.count is None else rounds.count]
-    code = rounds.run_alone("grid", named or rounds.left("grid", wanted), lambda key: asdict(play(every[key])))
+    code = rounds.run("grid", named or rounds.left("grid", wanted), lambda key: asdict(play(every[key])))
     found = rounds.state.data.get("grid", {})
     for name, half in (("open", True), ("closed", False)):
         part = [found[key] for key in wanted if key in found and every[key].open is half]
