@@ -11,7 +11,7 @@ Who is who, from the outside in:
 * ``node.py`` is process 1 of one node; killing it is the death of that node.
 
 ``Cluster.start(system="trixie")`` runs the same inside another Debian, with a newer Slurm:
-``roots.py`` makes its root file system, ``pivot.py`` moves the namespaces into it, ``image.py``
+``roots.py`` makes its root file system, ``mounts.py`` moves the namespaces into it, ``image.py``
 makes an image for the Apptainer of ``sid``.
 
 Nothing of the machine changes: files live in one temporary folder, mounts and network

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tests.cluster import config, pivot, requirements, roots
+from tests.cluster import config, mounts, requirements, roots
 from tests.cluster.commands import Commands
 from tests.cluster.faults import PATIENCE_S, Faults
 from tests.cluster.settings import (
@@ -180,8 +180,8 @@ def _prepare(settings: Settings) -> Layout:
         device = layout.devices / f"gpu{number}"
         os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))  # as /dev/null
         device.chmod(0o666)
-    if settings.root and pivot.FUSE.exists():
-        os.mknod(layout.fuse, stat.S_IFCHR | 0o666, pivot.FUSE.stat().st_rdev)
+    if settings.root and mounts.FUSE.exists():
+        os.mknod(layout.fuse, stat.S_IFCHR | 0o666, mounts.FUSE.stat().st_rdev)
         layout.fuse.chmod(0o666)
     for user in USERS:
         home = layout.home(user)

@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import mounts, network, pivot, services
+from tests.cluster import mounts, network, services
 from tests.cluster.keeper import Keeper
 from tests.cluster.settings import LOGIN, UNSHARE, Layout, Settings, python_module, read_settings
 from tests.cluster.syscalls import children, outlive
@@ -40,7 +40,7 @@ class Manager:
         """Start all daemons, side by side where they do not need each other."""
         socket.sethostname(LOGIN)
         mounts.cluster_view(self.layout, self.settings)
-        if self.settings.root and (fault := pivot.python_fault()):
+        if self.settings.root and (fault := mounts.python_fault()):
             return {"missing": f"this Python does not run in {self.settings.system}: {fault}"}
         network.make_switch()
         services.start_munge(self.keeper, self.layout)

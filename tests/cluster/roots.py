@@ -2,7 +2,7 @@
 
 Each is made once by debootstrap, from the mirror that the machine's own apt uses, and kept in
 ``.test-roots`` of the checkout or the folder that HPC_LAUNCH_TEST_ROOTS names. Clusters never
-write to it: each lays its own, forgetful layer over it (see `pivot`).
+write to it: each lays its own, forgetful layer over it (see `mounts`).
 """
 
 from __future__ import annotations

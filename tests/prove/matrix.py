@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-import json
+import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster import Cluster
-from tests.prove.judge import judge, total
+from tests.prove import rows_nodes, rows_program, rows_slurm, rows_storage
+from tests.prove.judge import judge
 from tests.prove.rounds import Rounds
 from tests.prove.row import Outcome, Row
-from tests.prove.rows import ROWS
-from tests.prove.scene import Scene
+from tests.prove.scene import TRAINING, Scene, read_record
 from tests.prove.state import State, keep_remains
 from tests.slurm.user import User
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+_PARTS = {
+    "Nodes and network": rows_nodes.ROWS,
+    "The training": rows_program.ROWS,
+    "Storage and software": rows_storage.ROWS,
+    "Slurm and its people": rows_slurm.ROWS,
+}
+GROUPS = {title: [row.key for row in rows] for title, rows in _PARTS.items()}
+ROWS = {row.key: row for rows in _PARTS.values() for row in rows}
+QUICK = [row for row in ROWS.values() if row.quick]
+"""Those of which the usual tests run some."""
+SHAPE = ("steps", "micro_batch_size", "gradient_accumulation_steps")
+"""The arguments of a training on which its loss depends."""
 
 
 class Matrix:
@@ -38,7 +56,6 @@ class Matrix:
         self._kept: dict[str, Cluster] = {} if shared is None else {"": shared}
         self._given = shared
         self._lock = threading.Lock()
-        self._references: dict[str, threading.Lock] = {}
 
     def __enter__(self) -> Self:
         """Give itself."""
@@ -103,7 +120,7 @@ class Matrix:
 
     def _play(self, scene: Scene) -> Outcome:
         row = scene.row
-        reference = None if row.loss is None else self._reference(row)
+        reference = None if row.loss is None else undisturbed(row)
         scene.profile()
         row.before(scene)
         done = scene.submit()
@@ -118,25 +135,18 @@ class Matrix:
                 scene.cluster.kill_tree(driver)
         return judge(scene, status, reference)
 
-    def _reference(self, row: Row) -> float:
-        """The final loss of an undisturbed run of the same shape, on the cluster too; run once for each shape."""
-        plain = {key: value for key, value in row.args.items() if not key.startswith("fault") and key != "patience"}
-        plain |= {"pause": 0.05}
-        bare = replace(row, key="undisturbed", args=plain, job={**row.job, "sbatch": None, "memory": None}, profile=())
-        probe = Scene(bare, User(self.shared, self.shared.user_folder("undisturbed-")))
-        job = probe.job(queue=None, time="00:10:00", retry=1, checkpoint=None, container=None)
-        counts = {key: value for key, value in plain.items() if key not in ("pause", "every", "listen")}
-        shape = json.dumps([job["launcher"], job["nodes"], job["processes_per_node"], counts])
-        with self._lock:
-            lock = self._references.setdefault(shape, threading.Lock())
-        with lock:
-            if shape not in self.state.data["references"]:
-                done = probe.user.launch("submit", probe.user.job(json.dumps(job)), "--wait")
-                last = [line for line in probe.record() if line.what == "step" and int(line.words[0]) == total(probe)]
-                if done.returncode != 0 or not last:
-                    raise AssertionError(f"the undisturbed run failed: {done.stdout[-800:]} {done.stderr[-800:]}")
-                self.state.keep("references", shape, float(last[-1].words[1]))
-            return float(self.state.data["references"][shape])
+
+def undisturbed(row: Row) -> float:
+    """The final loss of a training of the row's shape that nothing disturbs: two ranks on this machine."""
+    shape = [f"--{name}={row.args[name]}" for name in SHAPE if name in row.args]
+    with tempfile.TemporaryDirectory() as place, socket.create_server(("127.0.0.1", 0)) as free:
+        port, record = free.getsockname()[1], Path(place, "record")
+        free.close()
+        command = [sys.executable, str(TRAINING), f"--folder={place}", f"--record={record}", "--pause=0", *shape]
+        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        ranks = [subprocess.Popen(command, env={**env, "RANK": rank}, stdout=subprocess.DEVNULL) for rank in "01"]
+        assert [rank.wait(timeout=120) for rank in ranks] == [0, 0], "the undisturbed training failed"
+        return float([line for line in read_record(record) if line.what == "step"][-1].words[1])
 
 
 def prove(rounds: Rounds) -> int:

@@ -9,9 +9,9 @@ from typing import Any
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.roots import SYSTEMS
 from tests.prove import drivers, goodput, inside, killed, node_check, restart, ssh_faults, ssh_kills, sweep
+from tests.prove.matrix import GROUPS, ROWS
 from tests.prove.rounds import Rounds
 from tests.prove.row import Row
-from tests.prove.rows import GROUPS, ROWS
 from tests.prove.state import PLACE, State
 
 PAGE = REPOSITORY / "docs" / "fault-matrix.md"

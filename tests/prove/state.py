@@ -23,7 +23,7 @@ class State:
         """Read what is there; None keeps nothing."""
         self.path = path
         self.lock = threading.Lock()
-        self.data: dict[str, Any] = {"rows": {}, "references": {}}
+        self.data: dict[str, Any] = {"rows": {}}
         self._read()
 
     def _read(self) -> None:
