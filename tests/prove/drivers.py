@@ -22,7 +22,7 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.rounds import Rounds, thaw
+from tests.prove.rounds import Rounds, gone, thaw
 from tests.slurm.user import User
 
 STEPS = (*recover_run.STEPS, *submit_attempt.STEPS[1:])
@@ -75,7 +75,7 @@ def play(user: User, number: int) -> tuple[list[str], Counter[str]]:
             driver.communicate()
         happened["killed"] += driver.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
     happened["late"] += time.monotonic() - began > GIVE_UP_S
-    wait_until(lambda: not any(f" round{number}." in line for line in user.cluster.jobs() or [""]))
+    wait_until(lambda: gone(user.cluster, f"round{number}"), explain=lambda: f"left: {user.cluster.jobs()}")
     return _wrong(user.status(run["run"]), marker), happened
 
 

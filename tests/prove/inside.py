@@ -16,7 +16,7 @@ from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.image import build_sif
 from tests.prove.rounds import Rounds, counted
-from tests.prove.row import Row
+from tests.prove.row import Row, fails
 from tests.prove.rows_nodes import kill_node
 from tests.prove.rows_storage import into_image
 from tests.prove.scene import Scene
@@ -36,9 +36,8 @@ class Event:
     goal_s: float
     verdict: str
     row: Row
-    loads: bool
-    """Whether what the training itself loads counts."""
     slurm_conf: tuple[str, ...] = ()
+    """Of the cluster, where a node dies; what the training itself loads counts then."""
     by_successor: bool = False
     """Whether the run's next job trains, from whose view the fault happens when Slurm notices it."""
 
@@ -67,22 +66,19 @@ EVENTS = {
         "a rank crashes (verdict RETRY)",
         15,
         "RETRY",
-        Row("crash", "", (), (), job=QUICK, args={"fault": "segv", "fault-rank": 1}),
-        loads=False,
+        Row("crash", "", (), (), job=QUICK, args=fails("segv", rank=1)),
     ),
     "hang": Event(
         f"a rank hangs; the hang limit is {HANG_S} s",
         HANG_S + 15,
         "RETRY",
-        Row("hang", "", (), (), job={**QUICK, "hang": f"{HANG_S}s"}, args={"fault": "hang", "fault-rank": 1}),
-        loads=False,
+        Row("hang", "", (), (), job={**QUICK, "hang": f"{HANG_S}s"}, args=fails("hang", rank=1)),
     ),
     "power": Event(
         "a node other than the first loses power; one spare, `SlurmdTimeout=300`, no other node free",
         60,
         "RETRY_ELSEWHERE",
         Row("power", "", (), (), job={**QUICK, "spares": 1}, args=SLOW, before=fill, act=cut_power, at=8, node=1),
-        loads=True,
         slurm_conf=("SlurmdTimeout=300",),
     ),
     "successor": Event(
@@ -92,7 +88,6 @@ EVENTS = {
         Row(
             "successor", "", (), (), job={**QUICK, "retry": {"successor": "on"}}, args=SLOW, act=kill_node, at=8, node=0
         ),
-        loads=True,
         slurm_conf=("SlurmdTimeout=20",),
         by_successor=True,
     ),
@@ -150,7 +145,7 @@ def _outcome(scene: Scene, status: dict[str, Any], event: Event) -> dict[str, An
     planted = attempts[0]["ended"] if event.by_successor else scene.planted or first("fault", 1)
     loads = min(first("step", number) - _launched(scene, number) for number in (1, 2))
     whole = first("step", 2) - planted
-    took = whole - (0 if event.loads else loads)
+    took = whole - (0 if event.slurm_conf else loads)
     wrong = [f"{took:.1f} s"] if took > event.goal_s else []
     if status["state"] != "COMPLETED" or len(attempts) != 2:
         wrong.append(f"{status['state']}, {len(attempts)} attempts: {status['reason']}")

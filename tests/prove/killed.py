@@ -23,7 +23,7 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S
 from hpc_launch.runs.submitting.run_store import STOP_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.rounds import Rounds, counted, processes, thaw
+from tests.prove.rounds import Rounds, counted, gone, processes, thaw
 from tests.prove.scene import OVER
 from tests.prove.state import keep_remains
 from tests.slurm.user import User
@@ -94,20 +94,12 @@ def play(user: User, number: int) -> tuple[list[str], str, bool]:
             _kill(user, run, victim)
         thaw(f"/{run['run']}")
         status = user.until(run["run"], *OVER, seconds=GIVE_UP_S + 300)
-        name = json.loads(Path(run["folder"], "attempts", "001", "intent.json").read_text())["job_name"]
-        ours = name.rpartition(".")[0]
-        wait_until(lambda: not _left(user, ours), explain=lambda: f"left: {user.cluster.jobs()}")
+        wait_until(lambda: gone(user.cluster, f"killed{number}"), explain=lambda: f"left: {user.cluster.jobs()}")
     finally:
         if watch is not None:
             user.cluster.kill_tree(watch)
             watch.communicate()
     return _wrong(status, marker), status["state"], killed
-
-
-def _left(user: User, name: str) -> bool:
-    """Whether a job of the run may be left in the queue."""
-    jobs = user.cluster.jobs()
-    return jobs is None or any(f" {name}" in line for line in jobs)
 
 
 def _reached(run: dict[str, Any], marker: Path, point: str) -> Callable[[], bool]:

@@ -10,6 +10,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -33,44 +34,30 @@ srun --kill-on-bad-exit bash -c 'RANK=$SLURM_PROCID exec "$@"' _ {command}
 """
 
 
-def ours(conf: tuple[str, ...]) -> dict[str, float]:
-    """hpc-launch with `watch` beside the run: seconds from the death to what follows."""
-    with Cluster.start(nodes=2, gpus_per_node=0, slurm_conf=conf) as cluster:
-        scene = Scene(ROW, User(cluster, cluster.user_folder("ours-")))
-        assert scene.submit().returncode == 0
-        driver = scene.user.popen("watch", scene.run["run"])
-        scene.until_step(4)
-        scene.happens()
-        cluster.kill_node(scene.node(0))
-        scene.finish(driver, 300)
-        return _times(scene)
+def ours(scene: Scene) -> None:
+    """hpc-launch with `watch` beside the run."""
+    assert scene.submit().returncode == 0
+    scene.user.popen("watch", scene.run["run"])
 
 
-def alone(conf: tuple[str, ...]) -> dict[str, float]:
+def alone(scene: Scene) -> None:
     """The same training by a script of its own and `sbatch --requeue`."""
-    with Cluster.start(nodes=2, gpus_per_node=0, slurm_conf=conf) as cluster:
-        scene = Scene(ROW, User(cluster, cluster.user_folder("alone-")))
-        folder = scene.user.home / "saved"
-        words = [
-            sys.executable,
-            str(TRAINING),
-            "--folder",
-            str(folder),
-            "--record",
-            str(scene.record_file),
-            "--by-itself",
-        ]
-        script = scene.user.job(SCRIPT.format(command=shlex.join(words)), "alone.sh")
-        cluster.run(["sbatch", script], cwd=scene.user.home, check=True)
+    folder = scene.user.home / "saved"
+    words = [sys.executable, str(TRAINING), f"--folder={folder}", f"--record={scene.record_file}", "--by-itself"]
+    script = scene.user.job(SCRIPT.format(command=shlex.join(words)), "alone.sh")
+    scene.cluster.run(["sbatch", script], cwd=scene.user.home, check=True)
+
+
+def measured(start: Callable[[Scene], None]) -> dict[str, float]:
+    """Seconds from the death of the node to what follows."""
+    with Cluster.start(nodes=2, gpus_per_node=0, slurm_conf=SITES_WAIT) as cluster:
+        scene = Scene(ROW, User(cluster, cluster.user_folder(f"{start.__name__}-")))
+        start(scene)
         wait_until(lambda: scene.reached(4, attempt=1), explain=lambda: f"{cluster.jobs()}")
+        node = scene.node(0)
         scene.happens()
-        cluster.kill_node(scene.node(0))
-        wait_until(
-            lambda: scene.reached(1, attempt=2),
-            explain=lambda: f"{cluster.jobs()} {cluster.logs(5)}",
-            timeout=400,
-            every=0.3,
-        )
+        cluster.kill_node(node)
+        wait_until(lambda: scene.reached(1, attempt=2), 400, lambda: f"{cluster.jobs()}", every=0.3)
         return _times(scene)
 
 
@@ -84,8 +71,8 @@ def _times(scene: Scene) -> dict[str, float]:
 def prove(rounds: Rounds) -> int:
     """Both, side by side, with Slurm's default pause. Gives 1 unless it is under half."""
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.submit(ours, SITES_WAIT), pool.submit(alone, SITES_WAIT)
-        found = {"ours": first.result(), "alone": second.result()}
+        first, second = pool.map(measured, (ours, alone))
+    found = {"ours": first, "alone": second}
     found["ratio"] = {"step": round(found["ours"]["step_s"] / found["alone"]["step_s"], 2)}
     rounds.state.keep("restart", "default", found)
     print(json.dumps(found, indent=1))

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.cluster import Cluster
 from tests.prove.state import State
 
 Play = Callable[[str], dict[str, Any]]
@@ -70,6 +71,12 @@ def counted(words: Iterable[str]) -> str:
     """How often each word is there, the most frequent first."""
     counts = sorted(Counter(words).items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{count} {word}" for word, count in counts)
+
+
+def gone(cluster: Cluster, name: str) -> bool:
+    """Whether no job of a run is left in the queue, by the name of the run's job file."""
+    jobs = cluster.jobs()
+    return jobs is not None and not any(f" {name}." in line for line in jobs)
 
 
 class Process(NamedTuple):

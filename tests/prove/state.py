@@ -19,23 +19,20 @@ PLACE = REPOSITORY / ".test-logs" / "prove"
 class State:
     """What is known so far, in a file, so that an interrupted proof goes on where it was."""
 
-    def __init__(self, path: Path | None = PLACE / "state.json") -> None:
-        """Read what is there; None keeps nothing."""
+    def __init__(self, path: Path = PLACE / "state.json") -> None:
+        """Read what is there."""
         self.path = path
         self.lock = threading.Lock()
         self.data: dict[str, Any] = {"rows": {}}
         self._read()
 
     def _read(self) -> None:
-        if self.path is not None and self.path.exists():
+        if self.path.exists():
             self.data.update(json.loads(self.path.read_text()))
 
     def keep(self, group: str, key: str, value: Any) -> None:
         """Put a result on file."""
         with self.lock:
-            if self.path is None:
-                self.data.setdefault(group, {})[key] = value
-                return
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with locked(self.path.with_suffix(".lock")):
                 # Another part may run beside this one.

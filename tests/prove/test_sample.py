@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +20,10 @@ SAMPLE = 4
 
 
 @pytest.mark.slow
-def test_some_rows_of_the_fault_matrix(cluster: Cluster) -> None:
+def test_some_rows_of_the_fault_matrix(cluster: Cluster, tmp_path: Path) -> None:
     rows = random.Random(SEED).sample(QUICK, SAMPLE)
 
-    with Matrix(State(None), cluster) as matrix:
+    with Matrix(State(tmp_path / "state.json"), cluster) as matrix:
         outcomes = matrix.run(rows, workers=2)
 
     assert {outcome.key: outcome.faults for outcome in outcomes} == {row.key: [] for row in rows}
