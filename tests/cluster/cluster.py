@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tests.cluster import config, mounts, requirements, roots
@@ -79,7 +78,7 @@ class Cluster(Faults):
             ClusterUnavailable: The machine lacks something; the message says what.
             ClusterError: It should have run; the message holds the ends of the logs.
         """
-        requirements.check_machine(accounting, system)
+        requirements.check_machine(system)
         if cgroups:
             requirements.check_cgroups(nodes)
         root = None if system is None else str(roots.root_of(system, requirements.REPOSITORY))
@@ -146,12 +145,7 @@ class Cluster(Faults):
         """Give the cluster itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End it."""
         self.stop()
 

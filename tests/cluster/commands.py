@@ -41,11 +41,6 @@ class Commands:
         return USERS[0].name
 
     @property
-    def users(self) -> list[str]:
-        """The names of all ordinary users; the first one is `user`."""
-        return [user.name for user in USERS]
-
-    @property
     def uid(self) -> int:
         """The number of the ordinary user, and of their group."""
         return USERS[0].uid

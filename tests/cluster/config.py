@@ -5,14 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.cluster.settings import (
-    ACCOUNT,
-    LOGIN,
-    LOGIN_ADDRESS,
-    USERS,
-    Layout,
-    Settings,
-)
+from tests.cluster.settings import ACCOUNT, LOGIN, LOGIN_ADDRESS, USERS, Layout, Settings
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 NAME = "testcluster"
@@ -181,29 +174,20 @@ def _replace(path: Path, text: str | None) -> None:
 
 
 def _write_accounts(etc: Path, layout: Layout) -> None:
-    """Add the ordinary users, and remove accounts of the machine that have the same name or number."""
-    lines = {
+    """Leave the machine's system accounts, without members of their groups, and add the ordinary users."""
+    _replace(etc / "subuid", "")
+    _replace(etc / "subgid", "")
+    ours = {
         "passwd": [f"{user.name}:x:{user.uid}:{user.uid}::{layout.home(user)}:/bin/bash" for user in USERS],
         "group": [f"{user.name}:x:{user.uid}:" for user in USERS],
-        "shadow": [f"{user.name}:*:19000:0:99999:7:::" for user in USERS],
-        "subuid": [],
-        "subgid": [],
     }
-    names, numbers = {user.name for user in USERS}, {str(user.uid) for user in USERS}
-    for name, ours in lines.items():
-        path = etc / name
-        rows = [line.split(":") for line in path.read_text().splitlines()] if path.exists() else []
-        rows = [row for row in rows if row[0] not in names]
-        if name in {"passwd", "group"}:
-            rows = [row for row in rows if row[2:3] != [] and row[2] not in numbers]
-        if name == "group":
-            # Our users are in none of the machine's groups.
-            rows = [[*row[:3], ",".join(one for one in row[3].split(",") if one not in names)] for row in rows]
-        text = "".join(f"{line}\n" for line in [*map(":".join, rows), *ours])
-        if path.exists():
-            path.write_text(text)  # keeps owner and mode
-        elif ours:
-            _replace(path, text)
+    for name, lines in ours.items():
+        rows = [line.split(":") for line in (etc / name).read_text().splitlines()]
+        system = [row if name == "passwd" else [*row[:3], ""] for row in rows if not 1000 <= int(row[2]) < 60000]
+        # Written in place, which keeps owner and mode.
+        (etc / name).write_text("".join(f"{line}\n" for line in [*map(":".join, system), *lines]))
+    with (etc / "shadow").open("a") as shadow:
+        shadow.writelines(f"{user.name}:*:19000:0:99999:7:::\n" for user in USERS)
 
 
 def accounting_commands() -> list[list[str]]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from tests.cluster.commands import Commands
+from tests.cluster.settings import USERS
 
 CONTROLLER, DATABASE = "slurmctld", "slurmdbd"
 
@@ -134,7 +135,7 @@ class Faults(Commands):
 
     def _cancel_all(self) -> bool:
         # A command a user: this scancel takes only one name.
-        done = [self.run(["scancel", "-u", name], user="root") for name in self.users]
+        done = [self.run(["scancel", "-u", one.name], user="root") for one in USERS]
         return all(one.returncode == 0 for one in done)
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import mounts, network, services
-from tests.cluster.keeper import Keeper
 from tests.cluster.settings import LOGIN, UNSHARE, Layout, Settings, python_module, read_settings
 from tests.cluster.syscalls import children, outlive
 
@@ -30,7 +29,7 @@ class Manager:
         """Prepare; nothing is started yet."""
         self.layout = layout
         self.settings = settings
-        self.keeper = Keeper(layout.logs)
+        self.keeper = services.Keeper(layout.logs)
         self.nodes: dict[str, int] = {}
         # Orders that others carry out.
         self.cut, self.mend = network.cut, network.mend

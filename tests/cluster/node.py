@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tests.cluster import mounts, network
-from tests.cluster.keeper import Keeper
+from tests.cluster.services import Keeper
 from tests.cluster.settings import Layout, read_settings
 from tests.cluster.syscalls import outlive
 

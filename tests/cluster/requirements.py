@@ -19,14 +19,11 @@ PACKAGES = {
     "munged": "munge",
     "unshare": "util-linux",
     "ip": "iproute2",
-}
-"""Program to the Debian package that has it."""
-
-ACCOUNTING_PACKAGES = {
     "slurmdbd": "slurmdbd",
     "mariadbd": "mariadb-server",
     "mariadb-install-db": "mariadb-server",
 }
+"""Program to the Debian package that has it."""
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 """The root of the checkout."""
@@ -45,7 +42,7 @@ SYSTEM_FOLDERS = frozenset(Path(name) for name in "/ /bin /lib /lib64 /sbin /usr
 """What every root file system has of its own."""
 
 
-def check_machine(accounting: bool, system: str | None = None) -> None:
+def check_machine(system: str | None) -> None:
     """Raise ClusterUnavailable with a sentence if a cluster cannot run here."""
     if not allowed:
         raise RuntimeError("this test starts a cluster; mark it with @pytest.mark.cluster")
@@ -53,11 +50,9 @@ def check_machine(accounting: bool, system: str | None = None) -> None:
         raise ClusterUnavailable("a test cluster needs Linux")
     if os.geteuid() != 0:
         raise ClusterUnavailable("a test cluster needs root, to make namespaces and mounts")
-    programs = {**PACKAGES, **(ACCOUNTING_PACKAGES if accounting else {})}
-    if system is not None:
-        # The daemons are that system's own; see `roots` for what making one needs.
-        programs = {name: package for name, package in PACKAGES.items() if name in ("unshare", "ip")}
-    missing = {name: package for name, package in programs.items() if not _found(name)}
+    # The daemons of another system are its own; see `roots` for what making one needs.
+    programs = PACKAGES if system is None else ("unshare", "ip")
+    missing = {name: PACKAGES[name] for name in programs if shutil.which(name, path=SYSTEM_PATH) is None}
     if missing:
         packages = " ".join(sorted(set(missing.values())))
         names = ", ".join(missing)
@@ -72,10 +67,6 @@ def check_cgroups(nodes: int) -> None:
     missing = [name for name in ("freezer", "memory", "cpuset", "cpuacct") if not Path(CGROUPS, name).is_dir()]
     if missing:
         raise ClusterUnavailable(f"no cgroup (v1) controllers: {', '.join(missing)}")
-
-
-def _found(program: str) -> bool:
-    return shutil.which(program, path=SYSTEM_PATH) is not None
 
 
 def _check_namespaces(trial: str) -> None:

@@ -55,17 +55,10 @@ def _start(cluster: Commands, folder: Path) -> None:
         "StrictModes no\nUseDNS no\nPermitUserEnvironment no\nMaxStartups 100\n"
     )
     for node in cluster.nodes:
-        start_sshd(cluster, node)
+        done = cluster.node_exec(node, ["/usr/sbin/sshd", "-f", str(config), "-E", str(folder / f"{node}.log")])
+        if done.returncode != 0:
+            raise ClusterError(f"sshd did not start on {node}: {done.stderr}")
         cluster.run(["ssh", "-o", "BatchMode=yes", node, "true"], check=True)
-
-
-def start_sshd(cluster: Commands, node: str) -> None:
-    """Start the sshd of a node that has none, such as one that was switched on again."""
-    folder = cluster.layout.root / "ssh"
-    words = ["/usr/sbin/sshd", "-f", str(folder / "sshd_config"), "-E", str(folder / f"{node}.log")]
-    done = cluster.node_exec(node, words)
-    if done.returncode != 0:
-        raise ClusterError(f"sshd did not start on {node}: {done.stderr}")
 
 
 def _make_key(path: Path) -> None:

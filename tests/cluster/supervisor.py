@@ -17,7 +17,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 from tests.cluster.config import CGROUPS
 from tests.cluster.settings import UNSHARE, Layout, python_module, read_settings
@@ -64,15 +63,10 @@ def remove_cgroups(layout: Layout) -> None:
                 os.rmdir(folder)
 
 
-def ask_to_end(_number: int, _frame: FrameType | None) -> None:
-    """Leave the wait in `main` (handler of SIGTERM)."""
-    raise SystemExit(0)
-
-
 def main() -> None:
     """Watch until the owner is gone or SIGTERM comes, then end everything."""
     layout, owner = Layout(Path(sys.argv[1])), int(sys.argv[2])
-    signal.signal(signal.SIGTERM, ask_to_end)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # A Ctrl-C at the terminal is for the owner; its end is what counts.
     outlive(signal.SIGINT, signal.SIGHUP)
     holder = None
