@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,23 +166,20 @@ class Commands:
         """Run a command on a compute node, by default as root."""
         return self.run(command, node=node, user=user, timeout=timeout)
 
-    def freeze(self, process: subprocess.Popen[str]) -> None:
-        """Stop a command of `popen` and all it started, as a suspended host would."""
-        for number in descendants(process.pid):
-            os.kill(number, signal.SIGSTOP)
+    def freeze(self, process: subprocess.Popen[str], number: int = signal.SIGSTOP) -> None:
+        """Stop a command of `popen` and all it started, as a suspended host would; or send another signal."""
+        for one in descendants(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(one, number)
 
     def thaw(self, process: subprocess.Popen[str]) -> None:
         """Undo `freeze`."""
-        for number in descendants(process.pid):
-            os.kill(number, signal.SIGCONT)
+        self.freeze(process, signal.SIGCONT)
 
     def kill_tree(self, process: subprocess.Popen[str]) -> None:
         """Kill a command of `popen` and all it started."""
-        for number in [*descendants(process.pid), process.pid]:
-            try:
-                os.kill(number, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        self.freeze(process, signal.SIGKILL)
+        process.kill()
 
     def order(self, name: str, *, timeout: float = 150, **values: Any) -> dict[str, Any]:
         """Give the manager an order (one of its methods) and wait until it is done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.cluster.settings import ACCOUNT, LOGIN, LOGIN_ADDRESS, USERS, Layout, Settings
+from tests.cluster.settings import LOGIN, LOGIN_ADDRESS, USERS, Layout, Settings
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 NAME = "testcluster"
@@ -188,13 +188,3 @@ def _write_accounts(etc: Path, layout: Layout) -> None:
         (etc / name).write_text("".join(f"{line}\n" for line in [*map(":".join, system), *lines]))
     with (etc / "shadow").open("a") as shadow:
         shadow.writelines(f"{user.name}:*:19000:0:99999:7:::\n" for user in USERS)
-
-
-def accounting_commands() -> list[list[str]]:
-    """What an administrator types once the database runs."""
-    users = ",".join(user.name for user in USERS)
-    return [
-        ["sacctmgr", "-i", "add", "cluster", NAME],
-        ["sacctmgr", "-i", "add", "account", ACCOUNT, "Description=test", "Organization=test"],
-        ["sacctmgr", "-i", "add", "user", users, f"Account={ACCOUNT}"],
-    ]

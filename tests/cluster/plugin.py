@@ -125,10 +125,7 @@ def cluster_sid(pytestconfig: pytest.Config) -> Cluster:
     return _get(pytestconfig, "sid", system="sid")
 
 
-@pytest.fixture(
-    scope="session",
-    params=["sid", *(prove(name) for name in sorted(SYSTEMS) if name != "sid")],
-)
+@pytest.fixture(scope="session", params=["sid", *(prove(name) for name in sorted(SYSTEMS) if name != "sid")])
 def cluster_newer(request: pytest.FixtureRequest) -> Cluster:
     """Each cluster with a newer Slurm in turn."""
     cluster: Cluster = request.getfixturevalue(f"cluster_{request.param}")

@@ -124,10 +124,9 @@ def _debootstrap(system: System, target: Path, source: str) -> None:
 
 def mirror() -> str:
     """The address of the Debian archive that this machine's own apt uses."""
-    fields = "$(REPO_URI) $(RELEASE) $(LABEL)"
     try:
         done = subprocess.run(
-            ["apt-get", "indextargets", "--format", fields, "Created-By: Packages"],
+            ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"],
             env={"PATH": SYSTEM_PATH, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -138,8 +137,7 @@ def mirror() -> str:
         raise ClusterUnavailable(f"the Debian mirror of this machine is not known: {error}") from None
     codename = platform.freedesktop_os_release().get("VERSION_CODENAME")
     for line in done.stdout.splitlines():
-        address, release, label = line.split(maxsplit=2)
-        # The label is known only after an `apt-get update`; Debian's other archives have other labels.
-        if label == "Debian" or release == codename:
+        address, release = line.split(maxsplit=1)
+        if release == codename:
             return address
     raise ClusterUnavailable("the apt sources of this machine name no Debian mirror")

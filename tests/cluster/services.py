@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cluster import config
-from tests.cluster.settings import LOGIN_ADDRESS, Layout
+from tests.cluster.settings import ACCOUNT, LOGIN_ADDRESS, USERS, Layout
 
 CONTROLLER_PORT, DATABASE_PORT = 6817, 6819
 """Slurm's default ports of slurmctld and slurmdbd."""
@@ -145,8 +145,13 @@ def start_accounting(keeper: Keeper) -> None:
 
 def register_accounts() -> None:
     """Make the cluster, the account and the users known to the database."""
-    for command in config.accounting_commands():
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    users = ",".join(user.name for user in USERS)
+    for words in (
+        ["cluster", config.NAME],
+        ["account", ACCOUNT, "Description=test", "Organization=test"],
+        ["user", users, f"Account={ACCOUNT}"],
+    ):
+        subprocess.run(["sacctmgr", "-i", "add", *words], check=True, stdout=subprocess.DEVNULL)
 
 
 def start_controller(keeper: Keeper) -> None:

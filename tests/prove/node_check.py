@@ -7,13 +7,11 @@ import os
 import re
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.busy import patience
 from tests.cluster import Cluster
-from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.prove.node_check_faults import JOBS, CheckJob
 from tests.prove.node_check_tools import DISTRIBUTED, PYTHON, SMI, TORCH
@@ -76,6 +74,7 @@ class Stage:
             gpus_per_node=job.gpus,
             processes_per_node=1,
             **({"environment": {"python": "python3"}} if job.full and not job.gpus else {}),
+            **({"sbatch": {"hold": True}} if job.waits else {}),
         )
         self.words["env"]["PYTHONPATH"] = f"{self.places['SITE']}/site"
         if job.key == "network":
@@ -95,20 +94,15 @@ class Stage:
 
     def run(self) -> dict[str, Any]:
         """Submit and return the record of the node check."""
-        held = self.job.waits
-        if held:
-            self._state("drain")
         try:
-            if not held:
+            if not self.job.waits:
                 self.plant()
             run = self.user.submit(json.dumps(self.words))
-            if held:
+            if self.job.waits:
                 self.plant()
-                self._state("resume")
+                self.cluster.run(["scontrol", "release", run["job_id"]], check=True)
             status = self.user.until(run["run"], "COMPLETED", "FAILED", "STOPPED", "CANCELLED", seconds=patience(150))
         finally:
-            if held:
-                self._state("resume")
             self.undo()
         attempt = Path(run["folder"]) / "attempts" / "001"
         log = (attempt / "batch.log").read_text(errors="replace") if (attempt / "batch.log").exists() else ""
@@ -117,15 +111,6 @@ class Stage:
         except (OSError, ValueError) as error:
             raise AssertionError(f"{status['reason']}: {log[-2000:]}") from error
         return {**record, "log": log, "class": status["attempts"][0].get("class")}
-
-    def _state(self, state: str) -> None:
-        nodes = ",".join(self.cluster.nodes)
-        words = ["scontrol", "update", f"nodename={nodes}", f"state={state}", "reason=fault"]
-        self.cluster.run(words[: 5 if state == "drain" else 4], user="root", check=state == "drain")
-        with suppress(TimeoutError):
-            wait_until(
-                lambda: all(state[:4] in one or state == "resume" for one in self.cluster.node_states().values())
-            )
 
 
 def named(record: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

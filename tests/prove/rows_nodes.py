@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 from tests.cluster.faults import PATIENCE_S
@@ -76,10 +77,9 @@ esac
 
 def with_gpus(scene: Scene) -> None:
     """Every node has an nvidia-smi."""
-    folder = scene.user.home / "bin"
-    scene.user.job(SMI, "bin/nvidia-smi")
-    scene.cluster.run(["chmod", "+x", str(folder / "nvidia-smi")], check=True)
-    path = scene.user.job(f"export PATH={folder}:$PATH\n", "path.sh")
+    tool = Path(scene.user.job(SMI, "bin/nvidia-smi"))
+    tool.chmod(0o755)
+    path = scene.user.job(f"export PATH={tool.parent}:$PATH\n", "path.sh")
     scene.row.job["environment"] = {"source": [path]}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ class State:
     def __init__(self, path: Path = PLACE / "state.json") -> None:
         """Read what is there."""
         self.path = path
-        self.lock = threading.Lock()
         self.data: dict[str, Any] = {"rows": {}}
         self._read()
 
@@ -32,15 +30,14 @@ class State:
 
     def keep(self, group: str, key: str, value: Any) -> None:
         """Put a result on file."""
-        with self.lock:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(self.path.with_suffix(".lock")):
-                # Another part may run beside this one.
-                self._read()
-                self.data.setdefault(group, {})[key] = value
-                draft = self.path.with_suffix(".draft")
-                draft.write_text(json.dumps(self.data, indent=1))
-                draft.replace(self.path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Other rounds and other parts may run beside this one.
+        with locked(self.path.with_suffix(".lock")):
+            self._read()
+            self.data.setdefault(group, {})[key] = value
+            draft = self.path.with_suffix(".draft")
+            draft.write_text(json.dumps(self.data, indent=1))
+            draft.replace(self.path)
 
 
 def keep_remains(user: User, name: str) -> None:

@@ -65,11 +65,9 @@ class Round:
 
     def until_array(self) -> None:
         """Wait until the array of this round is being submitted, or the client has ended."""
-        wait_until(self._begun, every=0.01)
+        array, client = f"runs/*/arrays/{self.array:03d}", self.clients[0]
+        wait_until(lambda: any(self.user.home.glob(array)) or client.poll() is not None, every=0.01)
         time.sleep(self.dice.uniform(0, 0.4))
-
-    def _begun(self) -> bool:
-        return any(self.user.home.glob(f"runs/*/arrays/{self.array:03d}")) or self.clients[0].poll() is not None
 
     @property
     def folder(self) -> Path:

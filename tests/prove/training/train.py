@@ -36,7 +36,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="start", type=Path, help="a checkpoint to go on from")
     parser.add_argument("--micro_batch_size", type=int, default=4)
     parser.add_argument("--gradient_accumulation_steps", type=int, default=1)
-    parser.add_argument("--meet", choices=("sockets", "torch", "alone"), default="sockets")
+    parser.add_argument("--meet", choices=("sockets", "torch"), default="sockets")
     parser.add_argument("--patience", type=float, default=60, help="seconds until a rank gives the others up")
     parser.add_argument("--listen", action="store_true", help="save and end when asked to")
     parser.add_argument("--stop-file", type=Path, help="what asks for that, if not hpc-launch")
