@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -236,16 +237,42 @@ def test_a_team_s_profile_removes_nothing(keys: str, plan: Plan, tmp_path: Path)
     assert all("here.yaml" in str(one.place) for one in found)
 
 
-def test_a_profile_among_the_users_own_counts_only_if_nobody_else_can_change_it(plan: Plan, tmp_path: Path) -> None:
-    own = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
-    own.parent.mkdir(parents=True)
-    own.write_text(f"name: here\nprelude: [{{raw: echo mine}}]\n{SITE}")
-    assert "echo mine" in plan().script
-    own.chmod(0o666)
-    assert {one.code for one in refused(plan)} == {"HL313"}
-    own.chmod(0o644)
-    own.parent.chmod(0o777)
-    assert {one.code for one in refused(plan)} == {"HL313"}
+@pytest.mark.parametrize(
+    ("by", "place"),
+    [
+        *product(("mode", "acl", "owner"), ("file", "folder", "folder above")),
+        ("link", "folder"),
+        ("link", "folder above"),
+    ],
+)
+def test_a_profile_among_the_users_own_counts_only_if_nobody_else_can_change_it(
+    by: str, place: str, own: Plan, tmp_path: Path
+) -> None:
+    """With `setfacl -m u:bob:rwx` the mode's group bits limit the ACL, and the group is the user's own."""
+    sites = tmp_path / "config" / "hpc-launch" / "sites"
+    path = {"file": sites / "here.yaml", "folder": sites, "folder above": tmp_path / "config"}[place]
+    assert "echo mine" in own("prelude: [{raw: echo mine}]").script
+    if by in {"owner", "link"} and os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    if by == "mode":
+        path.chmod(0o666 if place == "file" else 0o2777)
+    elif by == "acl":
+        set_acl(path, (USER_OBJ, 7, -1), (USER, 7, 65534), (GROUP_OBJ, 0, -1), (MASK, 7, -1), (OTHERS, 5, -1))
+    elif by == "link":
+        path.rename(tmp_path / "real")
+        path.symlink_to(tmp_path / "real")
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    else:
+        os.chown(path, 65534, 65534)
+    with pytest.raises(Refused) as caught:
+        prepare_job(tmp_path / "job.yaml", site="here")
+    assert {one.code for one in caught.value.findings} == {"HL313"}
+
+
+def test_a_folder_above_may_be_open_with_the_sticky_bit(own: Plan, tmp_path: Path) -> None:
+    assert "echo mine" in own("prelude: [{raw: echo mine}]").script
+    (tmp_path / "config").chmod(0o1777)
+    assert "echo mine" in prepare_job(tmp_path / "job.yaml", site="here").script
 
 
 @pytest.mark.parametrize("open_to_others", ["file", "folder"])
@@ -259,50 +286,6 @@ def test_settings_that_others_can_change_do_not_count(open_to_others: str, plan:
     with pytest.raises(UsageError) as caught:
         plan()
     assert "chmod go-w" in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize("kind", ["own", "writable", "sticky", "foreign", "foreign link"])
-def test_nor_if_another_user_can_replace_a_folder_above(
-    kind: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project = tmp_path / "project"
-    sites = project / "hpc-launch" / "sites"
-    sites.mkdir(parents=True)
-    (sites / "good.yaml").write_text(f"name: good\nprelude: [{{raw: echo mine}}]\n{SITE}")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(project))
-    (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
-    if kind == "foreign link":
-        project.rename(tmp_path / "real")
-        project.symlink_to(tmp_path / "real")
-    if kind.startswith("foreign"):
-        if os.getuid() != 0:
-            pytest.skip("only root can give files away")
-        os.chown(project, 65534, 65534, follow_symlinks=False)
-    elif kind != "own":
-        project.chmod(0o2777 if kind == "writable" else 0o1777)
-    if kind in {"own", "sticky"}:
-        assert "echo mine" in prepare_job(tmp_path / "job.yaml", site="good").script
-        return
-    with pytest.raises(Refused) as caught:
-        prepare_job(tmp_path / "job.yaml", site="good")
-    assert {one.code for one in caught.value.findings} == {"HL313"}
-
-
-@pytest.mark.parametrize("opened", ["the file", "its folder", "a folder above"])
-def test_a_profile_that_an_acl_lets_somebody_change_is_not_trusted(
-    team: Path, plan: Plan, opened: str, tmp_path: Path
-) -> None:
-    """`setfacl -m u:bob:rwx`: the mode's group bits limit the ACL, and the group is the user's own."""
-    profile = team / "team.yaml"
-    path = {"the file": profile, "its folder": team, "a folder above": tmp_path}[opened]
-    profile.write_text(f"name: team\n{SITE}\nprelude: [{{raw: id}}]\n")
-    document, _ = read_document(profile)
-    assert document is not None
-    assert is_trusted(profile, document)
-    set_acl(path, (USER_OBJ, 7, -1), (USER, 7, 65534), (GROUP_OBJ, 0, -1), (MASK, 7, -1), (OTHERS, 5, -1))
-    document, _ = read_document(profile)
-    assert document is not None
-    assert not is_trusted(profile, document)
 
 
 def test_the_file_that_was_read_is_trusted_and_not_the_one_that_took_its_place(tmp_path: Path) -> None:

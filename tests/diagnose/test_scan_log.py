@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 import tracemalloc
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +15,7 @@ from hpc_launch.diagnose.evidence import Evidence
 from hpc_launch.diagnose.log_line import line_time, parse, plain
 from hpc_launch.diagnose.scan_log import LAST_LINES, LogScanner, scan
 from tests.diagnose.logs import BOOK, scanned, why
+from tests.marks import prove
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -167,17 +167,12 @@ def test_a_long_line_keeps_its_ends() -> None:
     assert len(text) < 5000
 
 
-def slow(value: object) -> Any:
-    """A value whose test is slow; another value of the same test is not."""
-    return pytest.param(value, marks=pytest.mark.slow)
-
-
 def letters(number: int) -> str:
     """A word for a number, without digits: lines that differ only in digits count as equal."""
     return "".join("abcdefghij"[int(digit)] for digit in f"{number:06d}")
 
 
-@pytest.mark.parametrize("at", [slow(0), slow(9_000), 29_999])
+@pytest.mark.parametrize("at", [prove(0), prove(9_000), 29_999])
 def test_a_log_of_nothing_but_different_errors(at: int) -> None:
     """Few of its lines are matched, and the cause is found wherever it stands."""
     lines = [f"ERROR {letters(number)}: request failed for {letters(number * 7)}" for number in range(30_000)]
@@ -200,7 +195,7 @@ def test_steps_between_different_errors_count() -> None:
     assert (found.last_step, found.last_total, found.steps_seen, found.bad_line) == (2_999, 4_000, 2_999, 5_997)
 
 
-@pytest.mark.parametrize("begins", [slow(""), "Traceback (most recent call last): "])
+@pytest.mark.parametrize("begins", ["Traceback (most recent call last): ", prove("")])
 def test_a_log_of_ever_new_sets_of_error_words_takes_limited_work(begins: str) -> None:
     """Its beginning and its end are read."""
     dice = random.Random(1)
