@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.cluster.plugin", "tests.libraries"]
 
 # How long an example takes says something of the machine's load only.
-settings.register_profile("any load", deadline=None)
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("any load"), max_examples=15)
 settings.load_profile("any load")
 

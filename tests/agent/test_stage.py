@@ -68,6 +68,12 @@ def unpack(tmp_path: Path, key: str, *folders: Path) -> tuple[str, str]:
     return stage.on_node(str(tmp_path / "store"), key, list(map(str, folders)))
 
 
+@pytest.fixture
+def key(original: Path, tmp_path: Path) -> str:
+    """Of the environment, packed."""
+    return pack(tmp_path, original)
+
+
 def copy_of(disk: Path, key: str) -> Path:
     return disk / ROOT / key / "copy"
 
@@ -75,8 +81,7 @@ def copy_of(disk: Path, key: str) -> Path:
 # Copies
 
 
-def test_a_moved_environment_is_its_own_prefix(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
+def test_a_moved_environment_is_its_own_prefix(key: str, tmp_path: Path, disk: Path) -> None:
     assert unpack(tmp_path, key, disk) == ("staged", str(disk / ROOT))
     copy = copy_of(disk, key)
     asked = "import sys, tiny; print(sys.prefix, tiny.__file__, sep='\\n')"
@@ -128,10 +133,9 @@ def test_an_environment_with_its_own_python_moves_too(tmp_path: Path, disk: Path
 
 
 def test_a_copy_is_used_again_without_the_archive_and_made_again_when_a_file_is_gone(
-    original: Path, tmp_path: Path, disk: Path
+    key: str, tmp_path: Path, disk: Path
 ) -> None:
     """Bytecode written into it does no harm. Programs that clear temporary folders delete old files."""
-    key = pack(tmp_path, original)
     unpack(tmp_path, key, disk)
     package = copy_of(disk, key) / SITE / "tiny"
     (package / "__pycache__").mkdir(exist_ok=True)
@@ -154,8 +158,7 @@ def test_an_image_is_copied_as_it_is(tmp_path: Path, disk: Path) -> None:
     assert sorted(path.suffix for path in (tmp_path / "store").iterdir()) == [".json"], "nothing is packed"
 
 
-def test_the_archive_that_slurm_put_on_the_disk_is_taken(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
+def test_the_archive_that_slurm_put_on_the_disk_is_taken(key: str, tmp_path: Path, disk: Path) -> None:
     asked = (str(tmp_path / "store"), key, [str(disk)])
     assert stage.needs(*asked) == ("needed", str(disk / ROOT))
     (tmp_path / "store" / f"{key}.tar").rename(disk / ROOT / f"{key}.sbcast")
@@ -187,8 +190,8 @@ def refused(tmp_path: Path, key: str, *folders: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["link", "open", "foreign"])
-def test_a_folder_that_is_not_the_users_own_is_not_used(kind: str, original: Path, tmp_path: Path, disk: Path) -> None:
-    key, target = pack(tmp_path, original), tmp_path / "elsewhere"
+def test_a_folder_that_is_not_the_users_own_is_not_used(kind: str, key: str, tmp_path: Path, disk: Path) -> None:
+    target = tmp_path / "elsewhere"
     target.mkdir(mode=0o700)
     if kind == "link":
         (disk / ROOT).symlink_to(target)
@@ -206,11 +209,9 @@ def test_a_folder_that_is_not_the_users_own_is_not_used(kind: str, original: Pat
     assert "others can replace files" in refused(tmp_path, key, disk)
 
 
-def test_a_link_to_the_disk_is_resolved_and_what_is_above_the_disk_counts(
-    original: Path, tmp_path: Path, disk: Path
-) -> None:
+def test_a_link_to_the_disk_is_resolved_and_what_is_above_the_disk_counts(key: str, tmp_path: Path, disk: Path) -> None:
     """Whoever can change the link, or a folder on the way, could put other code there later."""
-    key, link = pack(tmp_path, original), tmp_path / "link"
+    link = tmp_path / "link"
     link.symlink_to(disk)
     assert unpack(tmp_path, key, link) == ("staged", str(disk / ROOT))
     (tmp_path / "open" / "inner").mkdir(parents=True)
@@ -220,8 +221,7 @@ def test_a_link_to_the_disk_is_resolved_and_what_is_above_the_disk_counts(
     assert f"others can replace files in {tmp_path}/open" in refused(tmp_path, key, link)
 
 
-def test_a_folder_that_is_missing_or_not_set_leaves_the_next_one(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
+def test_a_folder_that_is_missing_or_not_set_leaves_the_next_one(key: str, tmp_path: Path, disk: Path) -> None:
     assert "there is no" in refused(tmp_path, key, tmp_path / "nowhere")
     assert unpack(tmp_path, key, Path("relative"), tmp_path / "nowhere", disk) == ("staged", str(disk / ROOT))
 
@@ -260,9 +260,8 @@ def test_an_environment_on_a_local_disk_stays_there(original: Path, tmp_path: Pa
 
 
 def test_memory_is_used_only_where_half_stays_free(
-    original: Path, tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = pack(tmp_path, original)
     needed = json.loads((tmp_path / "store" / f"{key}.json").read_text())["bytes"]
     monkeypatch.setattr(disk_module, "MEMORY", frozenset({disk_module.file_system(str(disk))}))
     monkeypatch.setattr(disk_module, "free_memory", lambda: 2 * needed - 2)
@@ -285,8 +284,7 @@ def command(*words: object) -> list[str]:
     return [*program("stage", "-S"), *map(str, words)]
 
 
-def test_two_jobs_on_a_node_at_once_unpack_one_copy(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
+def test_two_jobs_on_a_node_at_once_unpack_one_copy(key: str, tmp_path: Path, disk: Path) -> None:
     words = command("node", tmp_path / "store", key, disk)
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = sorted(one.communicate(timeout=120)[0].split()[0] for one in both)
@@ -294,8 +292,7 @@ def test_two_jobs_on_a_node_at_once_unpack_one_copy(original: Path, tmp_path: Pa
     assert {path.name.split(".")[0] for path in (disk / ROOT).iterdir()} == {key}
 
 
-def test_what_a_killed_process_left_is_replaced(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
+def test_what_a_killed_process_left_is_replaced(key: str, tmp_path: Path, disk: Path) -> None:
     words = command("node", tmp_path / "store", key, disk)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "tar").write_text("#!/bin/sh\nexec sleep 600\n")
@@ -312,8 +309,7 @@ def test_what_a_killed_process_left_is_replaced(original: Path, tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_a_hanging_source_ends_with_the_limit(original: Path, tmp_path: Path, disk: Path) -> None:
-    key = pack(tmp_path, original)
+def test_a_hanging_source_ends_with_the_limit(key: str, tmp_path: Path, disk: Path) -> None:
     (tmp_path / "store" / f"{key}.json").unlink()
     os.mkfifo(tmp_path / "store" / f"{key}.json", 0o600)  # opening it blocks
     began = time.monotonic()
@@ -332,11 +328,8 @@ def age(disk: Path, key: str, seconds: float) -> None:
     os.utime(disk / ROOT / f"{key}.lock", (then, then))
 
 
-def test_a_copy_in_use_is_not_removed(
-    original: Path, tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_in_use_is_not_removed(key: str, tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "WAIT_S", 0.3)
-    key = pack(tmp_path, original)
     unpack(tmp_path, key, disk)
     user = subprocess.Popen(
         ["bash", "-c", 'exec {fd}<"$0" && flock -s "$fd" && echo held && exec sleep 60', disk / ROOT / f"{key}.lock"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -169,9 +169,6 @@ def test_pauses_grow_and_start_anew_after_progress() -> None:
     assert pauses == [10, 30, 90, 100, 10, 10]
 
 
-BUSY = settings(suppress_health_check=[HealthCheck.too_slow])
-"""Other tests may run on the same machine."""
-
 kinds = st.sampled_from(FAILURE_CLASSES)
 stories = st.lists(
     st.tuples(kinds, st.booleans(), st.lists(st.sampled_from(["n1", "n2", "n3"]), max_size=2)), min_size=1, max_size=60
@@ -197,7 +194,6 @@ retries = st.builds(
 )
 
 
-@BUSY
 @given(stories, retries)
 def test_whatever_happens(story: list[tuple[str, bool, list[str]]], retry: Retry) -> None:
     history: list[PastAttempt] = []
@@ -235,7 +231,6 @@ def test_whatever_happens(story: list[tuple[str, bool, list[str]]], retry: Retry
         history.append(PastAttempt(kind, verdict.action, further, verdict.steps_used))
 
 
-@BUSY
 @given(retries, st.lists(kinds, min_size=400, max_size=400))
 def test_without_progress_every_run_ends(retry: Retry, story: list[str]) -> None:
     history: list[PastAttempt] = []
