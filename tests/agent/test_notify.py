@@ -217,15 +217,11 @@ def test_a_command_that_does_not_work(words: list[str], state: str, why: str) ->
 @pytest.fixture
 def attempt(tmp_path: Path) -> Path:
     """The folder of an attempt whose job notes its messages in a file."""
-    return make_attempt(tmp_path / "tiny-1", tmp_path)
-
-
-def make_attempt(run: Path, folder: Path, **settings: Any) -> Path:
-    attempt = run / "attempts" / "001"
+    attempt = tmp_path / "tiny-1" / "attempts" / "001"
     (attempt / "logs").mkdir(parents=True)
-    channels = {"webhook": None, "command": ["bash", "-c", f"cat >>{folder}/messages"]}
+    channels = {"webhook": None, "command": ["bash", "-c", f"cat >>{tmp_path}/messages"]}
     events = ["start", "first_step", "end", "stop", "no_progress"]
-    notify = {"events": events, "no_progress_s": 1, "each_point": False, "channels": channels, **settings}
+    notify = {"events": events, "no_progress_s": 1, "each_point": False, "channels": channels}
     progress = {"step": r"step (\d+)/(\d+)", "loss": r"loss ([\d.]+)"}
     plan = {"site": "test", "scheduler": "slurm", "progress": progress, "notify": notify}
     (attempt / "plan.json").write_text(json.dumps(plan))
@@ -277,8 +273,7 @@ def test_it_ends_with_the_script(attempt: Path, late: bool) -> None:
     assert process.wait(patience(20)) == 0
 
 
-def test_a_slow_pattern_ends_the_search_only(tmp_path: Path) -> None:
-    attempt = make_attempt(tmp_path / "tiny-1", tmp_path)
+def test_a_slow_pattern_ends_the_search_only(attempt: Path, tmp_path: Path) -> None:
     plan = json.loads((attempt / "plan.json").read_text())
     plan["progress"]["step"] = r"(a+)+$"
     (attempt / "plan.json").write_text(json.dumps(plan))
