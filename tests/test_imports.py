@@ -47,6 +47,8 @@ def loaded(tmp_path: Path, *args: str) -> set[str]:
         (["explain", str(JOB), "--site", "local"], FILES),
         (["validate", str(JOB), "--site", "local"], FILES),
         (["submit", "--dry-run", str(JOB), "--site", "local"], FILES),
+        (["config", "deepspeed", "--no-library"], LIGHT),
+        (["config", "slurm", "--script", "x.py"], LIGHT),
         (["list", "--json"], NEVER | {"submitit", "rich", "yaml", "jinja2"}),
         (["status", "--json"], NEVER | {"submitit", "rich", "yaml", "jinja2"}),
         (["completion", "bash"], LIGHT | {"yaml", "jinja2", "msgspec"}),

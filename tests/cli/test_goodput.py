@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as some
 
-from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import CATEGORIES
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from tests.view.home import Home
 
 NOTE = """note() { printf '{"t": %s, "event": "output", "size": %d, "written": %s}\\n' "$(date +%s.%N)" """
@@ -70,89 +64,3 @@ def test_a_run_with_a_second_attempt_that_repeats_steps(home: Home) -> None:
     (listed,) = home.json("list", "--goodput")
     assert listed["time"] == home.json("status", run.name)["time"]
     assert "time" not in home.json("list")[0]
-
-
-def tracked(run: RunFolder) -> RunTracker:
-    return RunTracker([run], lambda _: LocalScheduler())
-
-
-RECORDS = ["run.json", *(f"attempts/00{n}/{name}" for n in (1, 2) for name in ("intent.json", "job.json", "start.json",
-           "end.json", "claim", "final.json", "verdict.json", "logs/node-0.log", "agent/node-0.jsonl"))]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The files of a run of two attempts, by name."""
-    now = 1_700_000_000
-    files: dict[str, Any] = {"run.json": {"run": "r", "name": "r", "scheduler": "local", "created": now}}
-    for number, at in ((1, now + 5), (2, now + 300)):
-        folder, job = f"attempts/00{number}", f"local-9999{number}"
-        script = {"job_id": job, "restart": 0, "started": at + 2}
-        final = {"job_id": job, "state": "FAILED", "source": "sacct"}
-        lines = [f"step {step}/100 loss 0.5" for step in range(number, 40 * number)]
-        notes = [
-            {"t": at + 9 + i / 2, "event": "output", "size": 20 * i, "written": at + 9 + i / 2}
-            for i in range(1, len(lines))
-        ]
-        notes += [{"t": at + 30, "event": "saved", "seconds": 2.5}, {"t": at + 50, "event": "gone", "exit_code": 1}]
-        files |= {
-            f"{folder}/intent.json": {"time": at, "token": "t", "job_name": "x"},
-            f"{folder}/job.json": {"job_id": job, "submitted": at + 1, "restart": 0},
-            f"{folder}/claim": job,
-            f"{folder}/plan.json": {"progress": {"step": r"step (\d+)/(\d+)", "loss": r"loss (\S+)"}},
-            f"{folder}/start.json": {**script, "ended": at + 3, "phase": "training"},
-            f"{folder}/end.json": {**script, "exit_code": 2 - number, "ended": at + 60},
-            f"{folder}/final.json": {**final, "as_of": at + 70, "started": at + 2, "ended": at + 61},
-            f"{folder}/verdict.json": {"action": "RETRY" if number == 1 else "STOP", "time": at + 62},
-            f"{folder}/logs/node-0.log": "\n".join(lines),
-            f"{folder}/agent/node-0.jsonl": "\n".join(map(json.dumps, notes)),
-        }  # fmt: skip
-    return {name: text if isinstance(text, str) else json.dumps(text) for name, text in files.items()}
-
-
-FAR = [-(10**12), 10**18]
-DAMAGE = some.dictionaries(
-    some.sampled_from(RECORDS),
-    some.one_of(some.just("missing"), some.floats(0, 1), some.integers(-1000, 1000), some.sampled_from(FAR)),
-    max_size=6,
-)
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(damage=DAMAGE)
-def test_damaged_records_never_break_the_sum(
-    home: Home, told: dict[str, str], damage: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Files that are missing or cut off, and times that are shifted."""
-    run = RunFolder(tmp_path_factory.mktemp("runs") / "r")
-    for name, text in told.items():
-        done = damage.get(name)
-        if done == "missing":
-            continue
-        path = run.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text[: int(len(text) * done)] if isinstance(done, float) else _shifted(text, done or 0))
-    status = tracked(run).poll()["r"]
-    account = run_times(status, time.time()).account
-    spent = account.by_category()
-    assert min(spent.values()) >= 0
-    assert sum(spent.values()) == pytest.approx(account.wall_s, rel=1e-6, abs=1e-3)
-    if not damage:
-        assert account.wall_s == 361
-        assert {name: round(seconds) for name, seconds in spent.items() if seconds} == {
-            "queued": 9, "starting": 15, "training": 68, "repeated": 18, "checkpointing": 5, "detecting": 10,
-            "restarting": 235, "ending": 1,
-        }  # fmt: skip
-
-
-def _shifted(text: str, by: int) -> str:
-    """The same with each time shifted."""
-    if not text.startswith("{"):
-        return text
-    lines = []
-    for line in text.splitlines():
-        record = json.loads(line)
-        lines.append(
-            json.dumps({k: v + by if isinstance(v, int | float) and v > 10**8 else v for k, v in record.items()})
-        )
-    return "\n".join(lines)

@@ -69,27 +69,21 @@ def test_each_rule_of_the_trainers_file(data: dict[str, Any], code: str, hint: s
 
 
 @pytest.mark.parametrize(
-    ("fsdp", "expected"),
+    "fsdp",
     [
-        ("fsdp_use_orig_params: 3", ("HL604", "f:3:3")),
-        ("fsdp_transformer_layer_cls_to_wrap: [LlamaDecoderLayer]", ("HL604", "f:3:3")),
-        ("fsdp_min_num_params: 1e8", ("HL604", "f:3:3")),
-        ("fsdp_sharding_strategy: ALL", ("HL604", "f:3:3")),
+        "fsdp_use_orig_params: 3",
+        "fsdp_transformer_layer_cls_to_wrap: [LlamaDecoderLayer]",
+        "fsdp_min_num_params: 1e8",
+        "fsdp_sharding_strategy: ALL",
     ],
 )
-def test_each_rule_of_accelerates_file(fsdp: str, expected: tuple[str, str]) -> None:
-    assert expected in accelerate(fsdp)
+def test_each_rule_of_accelerates_file(fsdp: str) -> None:
+    assert ("HL604", "f:3:3") in accelerate(fsdp)
 
 
-@pytest.mark.parametrize(
-    ("head", "code"),
-    [
-        ("num_processes: 4\n", "HL604"),
-        ("distributed_type: FSDP\nmixed_precision: BFLOAT16\n", "HL604"),
-    ],
-)
-def test_the_top_of_accelerates_file(head: str, code: str) -> None:
-    assert code in {found for found, _ in accelerate("fsdp_version: 2", head)}
+@pytest.mark.parametrize("head", ["num_processes: 4\n", "distributed_type: FSDP\nmixed_precision: BFLOAT16\n"])
+def test_the_top_of_accelerates_file(head: str) -> None:
+    assert "HL604" in {found for found, _ in accelerate("fsdp_version: 2", head)}
 
 
 def test_the_names_that_an_installed_library_reads() -> None:
@@ -104,13 +98,8 @@ def test_the_names_that_an_installed_library_reads() -> None:
     ]
 
 
-def test_a_file_for_accelerate_without_its_mapping(tmp_path: Path, config: Config) -> None:
-    (tmp_path / "a.yaml").write_text("distributed_type: FSDP\nfsdp_config: yes\n")
-    assert config("fsdp", "--check", "a.yaml").codes == {"HL604"}
-    (tmp_path / "a.yaml").write_text("a: [\n")
-    assert config("fsdp", "--check", "a.yaml").codes == {"HL600"}
-    (tmp_path / "a.yaml").write_text("")
-    assert config("fsdp", "--check", "a.yaml").codes == {"HL600"}
+def test_a_file_for_accelerate_without_its_mapping() -> None:
+    assert "HL604" in {found for found, _ in accelerate("", "distributed_type: FSDP\n")}
 
 
 @given(
@@ -139,13 +128,9 @@ def test_whatever_is_written_passes_our_own_check(asked: Fsdp) -> None:
 
 
 IGNORED = """
-import json, os, sys
-from unittest import mock
-from accelerate.utils import dataclasses
-from torch.distributed.fsdp import ShardingStrategy
-cuda = mock.patch.object(dataclasses, "is_cuda_available", lambda: True)
-with cuda, mock.patch("torch.cuda.current_device", lambda: 0):
-    plugin = dataclasses.FullyShardedDataParallelPlugin(fsdp_version=1, reshard_after_forward="shard_grad_op")
+import json
+from accelerate.utils import FullyShardedDataParallelPlugin
+plugin = FullyShardedDataParallelPlugin(fsdp_version=1, reshard_after_forward="shard_grad_op")
 print(json.dumps((plugin.sharding_strategy or plugin.reshard_after_forward).name))
 """
 

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place, errors
 from hpc_launch.job.launcher import Parallel
-from hpc_launch.job.merge import Layer
-from hpc_launch.job.reader import read
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
-from hpc_launch.layouts.parallel_rules import check, check_connections
+from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.plan.megatron_args import flags
 from tests.strategies.conftest import Config
 
@@ -84,25 +82,6 @@ def test_tensor_parallelism_over_several_nodes_is_warned_of() -> None:
     assert broken(Parallel(tp=8), gpus_per_node=8) == {}
 
 
-@pytest.mark.parametrize(
-    ("parallel", "strategy", "value", "expected"),
-    [
-        ({"tp": 2}, "megatron", None, ["HL655"]),
-        ({"cp": 2}, "megatron", "8", ["HL655"]),
-        ({"tp": 2}, "megatron", "1", []),
-        ({"pp": 2}, "megatron", None, []),
-        ({}, "fsdp", "1", ["HL655"]),
-        ({}, "fsdp", None, []),
-    ],
-)
-def test_connections_of_a_device(
-    parallel: dict[str, Any], strategy: Any, value: str | None, expected: list[str]
-) -> None:
-    environment = {} if value is None else {"CUDA_DEVICE_MAX_CONNECTIONS": value}
-    layout = ParallelLayout(Parallel(**parallel), 64)
-    assert [found.code for found in check_connections(layout, environment, None, strategy=strategy)] == expected
-
-
 SIZES = st.sampled_from([1, 2, 3, 4, 8])
 PARALLELS = st.builds(
     Parallel,
@@ -154,24 +133,6 @@ def test_what_passes_can_be_laid_out(
 def test_a_world_made_of_replicas_is_never_refused_for_its_size(tp: int, pp: int, cp: int, dp: int, steps: int) -> None:
     parallel = Parallel(tp=tp, pp=pp, cp=cp, global_batch=dp * steps * pp)
     assert not {"HL640", "HL652", "HL653"} & broken(parallel, tp * pp * cp * dp).keys()
-
-
-def test_flags_follow_the_layout() -> None:
-    layout = ParallelLayout(Parallel(tp=4, pp=2, sequence_parallel=True, distributed_optimizer=True, overlap=True), 64)
-    written = {line[0]: line[1:] for line in flags(layout, MODEL)}
-    assert written["--tensor-model-parallel-size"] == ("4",)
-    assert written["--global-batch-size"] == ("8",)
-    assert {"--sequence-parallel", "--use-distributed-optimizer", "--overlap-param-gather", "--bf16"} <= written.keys()
-    alone = {line[0]: line[1:] for line in flags(ParallelLayout(Parallel(overlap=True), 1), ModelShape())}
-    assert "--overlap-grad-reduce" not in alone  # one replica has nobody to reduce with
-
-
-def test_the_block_reads_as_part_of_a_job_file() -> None:
-    parallel, findings = read(Layer("job", {"tp": 4, "pp": 2, "overlap": True}, {}), Parallel)
-    assert (parallel, findings) == (Parallel(tp=4, pp=2, overlap=True), [])
-    none, findings = read(Layer("job", {"tp": 0, "pipeline": 2}, {}), Parallel)
-    assert none is None
-    assert len(findings) == 2
 
 
 def test_the_verb_refuses_and_warns(config: Config) -> None:

@@ -124,17 +124,3 @@ def test_an_option_that_slurm_would_not_take(config: Config, options: list[str],
     done = config("slurm", "--script", "train.py", *options)
     assert (done.code, done.out) == (3, "")
     assert word in done.err
-
-
-def test_no_form_loads_a_training_library(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "from hpc_launch.cli.config import command\n"
-        "try:\n"
-        f"    command.main(['deepspeed', '--no-library', '-o', '{tmp_path}/ds.json'], standalone_mode=False)\n"
-        f"    command.main(['slurm', '--script', 'x.py', '-o', '{tmp_path}/job.sh'], standalone_mode=False)\n"
-        "finally:\n"
-        "    print(sorted({'torch', 'deepspeed', 'rich', 'submitit', 'pydantic'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
