@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, set_option, site_option
@@ -20,9 +20,6 @@ from hpc_launch.prepare.container_images import (
     pull_for_site,
     site_profile,
 )
-
-if TYPE_CHECKING:
-    from hpc_launch.images.compatibility import Check
 
 output_option = click.option("-o", "--output", metavar="FILE", help="Image file to write, or a folder ending in `/`.")
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing image.")
@@ -83,8 +80,6 @@ def pull_command(
     hpc-launch containers pull docker://pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime -o images/
     hpc-launch containers pull pytorch-26.05 --site mycluster
     """
-    import re
-
     if digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         hint = "write sha256: followed by the 64 hex digits that `sha256sum` prints"
         raise UsageError(f"{digest} is not a valid digest", hint)
@@ -108,11 +103,13 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     else:
         checks = check_image_file(what, site_profile(site))
     if as_json:
-        from msgspec.structs import asdict
-
         echo_json([asdict(one) for one in checks])
     else:
-        _print_checks(checks)
+        width = max((len(check.name) for check in checks), default=0)
+        for check in checks:
+            click.echo(f"{check.level:<4}  {check.name:<{width}}  {visible(check.message)}")
+            if check.hint and check.level != "ok":
+                click.echo(f"{'':<{width + 6}}  hint: {visible(check.hint)}")
     return 3 if any(one.level == "fail" for one in checks) else 0
 
 
@@ -124,12 +121,3 @@ def _show(image: BuiltImage, as_json: bool) -> None:
         f"{image.record.digest}, {image.record.size >> 20} MiB, {image.record.architecture or 'unknown architecture'}"
     )
     click.echo(image.path)
-
-
-def _print_checks(checks: Sequence[Check]) -> None:
-    """Print a line for each check, and the hint of each that did not pass."""
-    width = max((len(check.name) for check in checks), default=0)
-    for check in checks:
-        click.echo(f"{check.level:<4}  {check.name:<{width}}  {visible(check.message)}")
-        if check.hint and check.level != "ok":
-            click.echo(f"{'':<{width + 6}}  hint: {visible(check.hint)}")
