@@ -51,15 +51,13 @@ def _world(rules: _Rules, layout: ParallelLayout) -> None:
         message = f"{world} processes are not divisible by TP × PP × CP = {size}"
         below = world // size * size
         near = " or ".join(str(number) for number in (below, below + size) if number)
-        rules.fault(
-            FindingCode.PROCESSES_NOT_DIVISIBLE, message, "world_size", f"use {near} processes, or change the sizes"
-        )
+        hint = f"use {near} processes, or change the sizes"
+        rules.fault(FindingCode.PROCESSES_NOT_DIVISIBLE, message, "world_size", hint)
     elif layout.dp * layout.parallel.cp == 1 and layout.parallel.distributed_optimizer:
         # Megatron-LM shares the states over the context-parallel ranks, too (core/parallel_state.py, dp_cp).
         message = "the distributed optimizer has no effect with a single replica"
-        rules.fault(
-            FindingCode.SINGLE_REPLICA, message, "distributed_optimizer", "remove it, or use more processes", "warning"
-        )
+        hint = "remove it, or use more processes"
+        rules.fault(FindingCode.SINGLE_REPLICA, message, "distributed_optimizer", hint, "warning")
 
 
 def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
@@ -79,10 +77,8 @@ def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
         hint = "change ep or etp: experts are distributed over the same processes"
         rules.fault(FindingCode.EXPERT_PROCESSES_NOT_DIVISIBLE, message, "ep", hint)
     if parallel.ep > 1 and parallel.tp > 1 and not parallel.sequence_parallel:
-        message = "experts with tensor parallelism need sequence parallelism"
-        rules.fault(
-            FindingCode.EXPERTS_NEED_SEQUENCE_PARALLEL, message, "sequence_parallel", "set sequence_parallel", "warning"
-        )
+        message, hint = "experts with tensor parallelism need sequence parallelism", "set sequence_parallel"
+        rules.fault(FindingCode.EXPERTS_NEED_SEQUENCE_PARALLEL, message, "sequence_parallel", hint, "warning")
 
 
 def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_node: int | None) -> None:

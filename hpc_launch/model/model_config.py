@@ -70,12 +70,8 @@ class ValueReader:
         value = scalar(value) if isinstance(value, str) else value
         if isinstance(value, bool):
             return value
-        self.report(
-            FindingCode.WRONG_TYPE,
-            f"`{name}` must be true or false, not {describe(self.given.values[name])}",
-            name,
-            "write true or false",
-        )
+        message = f"`{name}` must be true or false, not {describe(self.given.values[name])}"
+        self.report(FindingCode.WRONG_TYPE, message, name, "write true or false")
         return default
 
     def text(self, *names: str) -> str | None:

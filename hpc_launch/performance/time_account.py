@@ -194,15 +194,8 @@ def _superseded(attempt: AttemptTimes, following: AttemptTimes | None) -> float 
     """
     if following is None:
         return None
-    signs = (
-        attempt.submitted,
-        attempt.began,
-        attempt.trained,
-        attempt.failed,
-        attempt.hang_found,
-        *attempt.growth[-1:],
-    )
-    known = max((time for time in signs if time is not None), default=None)
+    signs = (attempt.submitted, attempt.began, attempt.trained, attempt.failed, attempt.hang_found)
+    known = max((time for time in (*signs, *attempt.growth[-1:]) if time is not None), default=None)
     times = (None if following.same_job else following.submitted, following.began)
     return next((time for time in times if time is not None and (known is None or time >= known)), known)
 

@@ -156,16 +156,12 @@ def _check_launcher(draft: PlanDraft) -> None:
     if advice is None or advice.use not in ("discouraged", "forbidden"):
         return
     better = [other for other, said in site.launchers.items() if said.use == "recommended"]
-    message = f"site {site.name} {'forbids' if advice.use == 'forbidden' else 'advises against'} the launcher `{name}`"
+    forbidden = advice.use == "forbidden"
+    message = f"site {site.name} {'forbids' if forbidden else 'advises against'} the launcher `{name}`"
+    message += f": {advice.why}" if advice.why else ""
     hint = f"use `launcher: {better[0]}`" if better else "use another launcher"
-    because = f"{message}: {advice.why}" if advice.why else message
-    draft.fault(
-        FindingCode.LAUNCHER_DISCOURAGED,
-        because,
-        ("launcher",),
-        hint,
-        "error" if advice.use == "forbidden" else "warning",
-    )
+    code = FindingCode.LAUNCHER_DISCOURAGED
+    draft.fault(code, message, ("launcher",), hint, "error" if forbidden else "warning")
 
 
 def _check_submitter(draft: PlanDraft) -> None:

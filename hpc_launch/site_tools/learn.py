@@ -108,9 +108,8 @@ def learn(name: str | None, scheduler: Scheduler) -> LearnedSite:
     context = LearnContext(user, user_groups(), this_machine().hosts[0], time.strftime("%Y-%m-%d"))
     profile_draft = draft(profile_name(name, cluster.name), cluster, inspect_login_node(os.environ), context)
     if not profile_draft.data["queues"]:
-        raise UsageError(
-            "you have no access to any partition of this cluster", "check `sinfo -a`, or ask for an account"
-        )
+        hint = "check `sinfo -a`, or ask for an account"
+        raise UsageError("you have no access to any partition of this cluster", hint)
     choose_gpu_requests(profile_draft, scheduler)
     return LearnedSite(profile_draft, cluster, context)
 
@@ -149,10 +148,8 @@ def requests(learned: LearnedSite, partitions: Sequence[str]) -> list[ProbeReque
     partition_names = {queue["partition"] for queue in queues.values()}
     for name in partitions:
         if name not in partition_names:
-            raise UsageError(
-                f"you have no access to a partition {name}",
-                f"available partitions: {', '.join(sorted(partition_names))}",
-            )
+            hint = f"available partitions: {', '.join(sorted(partition_names))}"
+            raise UsageError(f"you have no access to a partition {name}", hint)
     cluster = []
     for name, queue in queues.items():
         if "qos" not in queue and (not partitions or queue["partition"] in partitions):

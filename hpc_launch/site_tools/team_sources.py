@@ -40,10 +40,8 @@ def add(source: str, revision: str | None, trusted: str | None, name: str | None
     url = path if is_folder else f"file://{path}" if os.path.isdir(source) else source
     existing = find_team(team_name)
     if existing is not None and existing.url != url:
-        raise UsageError(
-            f"`{team_name}` already points to {existing.url}",
-            f"use another --name, or run `hpc-launch sites remove {team_name}`",
-        )
+        hint = f"use another --name, or run `hpc-launch sites remove {team_name}`"
+        raise UsageError(f"`{team_name}` already points to {existing.url}", hint)
     if is_folder:
         if trusted is not None:
             hint = "trust single files: `hpc-launch sites add FILE --trust DIGEST`"

@@ -233,19 +233,15 @@ def known_hosts(site: SiteProfile, names: Mapping[str, str], folder: str, place:
         hosts = [SlotHost(name, host.slots or gpus or 1) for name, host in scheduler.hosts.items()]
     unknown = sorted(set(scheduler.hosts) - {host.name for host in hosts})
     left, fault = filter_hosts(hosts, scheduler.include, scheduler.exclude)
-    for message, hint in (
-        (
-            f"`{unknown[0]}` is in `scheduler.hosts` but not in the host file" if unknown else None,
-            "add it to the file, or remove it",
-        ),
-        (
-            None if hosts else f"site {site.name} names no hosts",
-            "add `hosts: {NAME: SLOTS}` or `hostfile: FILE` to `scheduler:` of the profile",
-        ),
-        (fault, "write `HOST:SLOT,SLOT@HOST`, as for DeepSpeed's --include and --exclude"),
-    ):
-        if message is not None:
-            raise Refused([Finding(FindingCode.INVALID_HOSTFILE, message, place, hint)])
+    hint = "write `HOST:SLOT,SLOT@HOST`, as for DeepSpeed's --include and --exclude"
+    if unknown:
+        fault = f"`{unknown[0]}` is in `scheduler.hosts` but not in the host file"
+        hint = "add it to the file, or remove it"
+    elif not hosts:
+        fault = f"site {site.name} names no hosts"
+        hint = "add `hosts: {NAME: SLOTS}` or `hostfile: FILE` to `scheduler:` of the profile"
+    if fault is not None:
+        raise Refused([Finding(FindingCode.INVALID_HOSTFILE, fault, place, hint)])
     return left
 
 

@@ -34,16 +34,6 @@ _PRECISIONS = {
 }
 
 
-_RESHARD = {
-    "FULL_SHARD": True,
-    "HYBRID_SHARD": True,
-    "SHARD_GRAD_OP": False,
-    "NO_SHARD": False,
-    "HYBRID_SHARD_ZERO2": False,
-}
-"""FSDP 2's `reshard_after_forward` for each strategy of FSDP 1 (accelerate 1.15.0, commands/to_fsdp2.py)."""
-
-
 class Fsdp(FullySharded, frozen=True, kw_only=True):
     """A request for an FSDP configuration."""
 
@@ -120,7 +110,8 @@ def fsdp_values(asked: Fsdp) -> dict[str, Any]:
     trainer, strategy = asked.reader == "trainer", asked.sharding_strategy
     data: dict[str, Any] = {"version": asked.version}
     if asked.version == 2:
-        data["reshard_after_forward"] = _RESHARD[strategy]
+        # As accelerate 1.15.0 translates the strategies of FSDP 1 (commands/to_fsdp2.py).
+        data["reshard_after_forward"] = strategy in {"FULL_SHARD", "HYBRID_SHARD"}
     elif trainer:
         data["reshard_after_forward"] = strategy.lower()
     else:
