@@ -45,7 +45,7 @@ def loaded(tmp_path: Path, *args: str) -> set[str]:
         (["submit", "--help"], FILES | {"yaml", "jinja2"}),
         (["render", str(JOB), "--site", "local"], FILES),
         (["explain", str(JOB), "--site", "local"], FILES),
-        (["validate", str(JOB), "--site", "local"], FILES),
+        (["validate", str(JOB), "--site", "local"], FILES | {"hpc_launch.estimate", "hpc_launch.model"}),
         (["submit", "--dry-run", str(JOB), "--site", "local"], FILES),
         (["config", "deepspeed", "--no-library"], LIGHT),
         (["config", "slurm", "--script", "x.py"], LIGHT),

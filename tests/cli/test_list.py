@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.view.home import HELD, Home
@@ -24,14 +21,6 @@ def test_finished_runs_stay_listed(shared_home: Home, three: list[str]) -> None:
     states = {line.split()[0]: line.split()[1] for line in lines[1:]}
     assert [states[name] for name in three[1:]] == ["COMPLETED", "FAILED"]
     assert states[three[0]] in ("STARTING", "RUNNING")
-
-
-def test_nobody_reads(shared_home: Home, three: list[str]) -> None:
-    command = [sys.executable, "-m", "hpc_launch", "list"]
-    for closed in (">&-", "2>&-", ">&- 2>&-"):
-        words = ["bash", "-c", f'"$@" {closed}', "bash", *command]
-        done = subprocess.run(words, env=shared_home.environment, capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (0, b""), closed
 
 
 def test_as_json(shared_home: Home, three: list[str]) -> None:

@@ -121,17 +121,6 @@ def test_a_removed_run_and_a_copied_one(many: Home, copy: RunFolder) -> None:
     os.rename(many.runs / "a-copy", copy.path)
 
 
-def test_a_run_that_gives_its_name_to_another(many: Home, copy: RunFolder, tmp_path: Path) -> None:
-    before = {row["run"]: row["state"] for row in many.json("list")}[copy.name]
-    shutil.move(copy.path, tmp_path / "kept")
-    other = next(path for path in many.runs.iterdir() if path.name.startswith("good" if before == "FAILED" else "bad"))
-    shutil.copytree(other, copy.path)
-    assert {row["run"]: row["state"] for row in many.json("list")}[copy.name] != before
-    shutil.rmtree(copy.path)
-    shutil.move(tmp_path / "kept", copy.path)
-    assert {row["run"]: row["state"] for row in many.json("list")}[copy.name] == before
-
-
 def test_runs_in_the_default_folder_need_no_state(tmp_path: Path, many: Home) -> None:
     folder = tmp_path / "hpc-launch" / "runs"
     make_finished_runs([next(many.runs.glob("good-*"))], folder, 3)

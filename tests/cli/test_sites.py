@@ -437,6 +437,7 @@ def test_a_good_profile_has_no_fault(desk: Desk, check: Check) -> None:
     [
         (("grade: A\n", ""), ("HL312", "mine.yaml:8")),
         (("contact: us\n", ""), ("HL312", "mine.yaml:1")),
+        (("source: its pages", "facts: {env: {source: s}}\nenv+: []"), ("HL312", "mine.yaml:10")),
         (("name: mine", "name: other"), ("HL321", "mine.yaml:1")),
         (("queues:", "defaults: {account: proj1}\nqueues:"), ("HL321", "mine.yaml:11")),
         (("queues:", "sbatch: {add: {account: proj1}}\nqueues:"), ("HL321", "mine.yaml:11")),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hpc_launch.runs.status.run_status import RUN_STATES, STATE_SOURCES
+from hpc_launch.runs.status.run_status import STATE_SOURCES
 from tests.view.home import LONG, Home
 
 
@@ -61,16 +61,6 @@ def test_without_a_name_those_that_are_not_over(home: Home) -> None:
     shown = home.call("status").stdout
     assert live.name in shown
     assert over.name not in shown
-
-
-def test_a_run_that_was_taken_up_again_counts_as_live(home: Home) -> None:
-    run = home.submit("true")
-    home.call("watch", "@last")
-    home.again(run, LONG)
-    (found,) = home.json("status")
-    assert found["attempts"][0]["state"] == "COMPLETED"
-    assert found["state"] in RUN_STATES
-    assert found["job_id"] == home.job_id(run, 2) != home.job_id(run)
 
 
 def test_an_unknown_name_is_a_usage_error(home: Home) -> None:

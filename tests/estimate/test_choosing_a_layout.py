@@ -21,22 +21,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "choosing-a-layout.md"
 START, END = "<!-- layouts -->\n", "<!-- end of layouts -->\n"
 FRAMEWORKS: dict[Framework, str] = {"pytorch": "PyTorch", "deepspeed": "DeepSpeed", "megatron": "Megatron"}
 
-GPT2 = ModelConfig(
-    layers=12,
-    hidden=768,
-    ffn=3072,
-    vocab=50257,
-    heads=12,
-    query_groups=12,
-    head_dim=64,
-    gated=False,
-    tied=True,
-    positions=1024,
-)
 LLAMA_1B = replace(TORCHTITAN["8"], layers=16, hidden=2048, ffn=8192, head_dim=64, tied=True)
 LLAMA_8B, LLAMA_70B = TORCHTITAN["8"], TORCHTITAN["70"]
 MIXTRAL = replace(LLAMA_8B, vocab=32000, experts=Experts(count=8, per_token=2, ffn=14336))
-DEEPSEEK_V3 = known_model("deepseek-v3", None)[0] or MIXTRAL
+GPT2, DEEPSEEK_V3 = (known_model(name, None)[0] or MIXTRAL for name in ("gpt2", "deepseek-v3"))
 
 A100_40 = replace(gpu("a100", 40 * 1024), per_node=4)
 A100, H100 = gpu("a100", 80 * 1024), gpu("h100", 80 * 1024)

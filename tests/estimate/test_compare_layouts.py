@@ -51,12 +51,7 @@ _MODELS = st.builds(
     st.sampled_from([1, 2, 4]),
     st.sampled_from([0, 0, 6, 8]),
 )
-_CHOICES = st.sampled_from(
-    [
-        Choices(),
-        Choices(model_parallel=False, recompute=("none", "full")),
-    ]
-)
+_CHOICES = st.sampled_from([Choices(), Choices(model_parallel=False, recompute=("none", "full"))])
 _FRAMEWORKS = st.sampled_from(["megatron", "pytorch", "deepspeed"])
 
 

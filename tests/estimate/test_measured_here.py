@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,8 +38,8 @@ def predicted(strategy: str, sizes: dict[str, int], processes: int) -> int:
     return memory(ModelConfig(**sizes, gated=True, tied=False), setup).states  # type: ignore[arg-type]
 
 
-def measured(strategies: list[str], models: list[dict[str, int]], processes: int, folder: Path) -> list[dict[str, Any]]:
-    """The peak of each rank, strategy and model."""
+def compare(strategies: list[str], models: list[dict[str, int]], processes: int, folder: Path) -> None:
+    """The prediction with the peak of each rank, strategy and model."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
     done = subprocess.run(
@@ -53,11 +52,7 @@ def measured(strategies: list[str], models: list[dict[str, int]], processes: int
     assert done.returncode == 0, done.stderr[-4000:]
     found = [one for rank in range(processes) for one in json.loads((folder / f"{rank}.json").read_text())]
     assert len(found) == len(strategies) * len(models) * processes
-    return found
-
-
-def compare(strategies: list[str], models: list[dict[str, int]], processes: int, folder: Path) -> None:
-    for one in measured(strategies, models, processes, folder):
+    for one in found:
         expected = predicted(one["strategy"], one["sizes"], processes)
         assert expected == pytest.approx(one["peak"], rel=0.05), (one, processes)
 

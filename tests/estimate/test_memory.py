@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hpc_launch.estimate.memory import memory, memory_by_stage, reductions
 from hpc_launch.estimate.model_states import kept, model_states
-from hpc_launch.estimate.training_setup import TrainingSetup, layers_in_flight, stages
+from hpc_launch.estimate.training_setup import TrainingSetup, stages
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import Experts, ModelConfig, parameters
@@ -72,17 +72,6 @@ def test_activations_follow_korthikanti(model: ModelConfig, micro_batch: int) ->
     }
     for factor, setup in expected.items():
         assert kept(model, setup, 0) == pytest.approx(factor * unit, rel=1e-12)
-
-
-def test_the_first_stage_keeps_all_layers_of_its_micro_batches() -> None:
-    """1F1B keeps PP micro batches of L / PP layers; m virtual stages 1 + (PP - 1) / (PP m) times as much."""
-    setup = megatron(64, tp=8, pp=8, global_batch=64)
-    first, *_, last = stages(GPT_175B, setup)
-    assert len(first.layers) * layers_in_flight(first, setup) == GPT_175B.layers
-    assert layers_in_flight(last, setup) == 1
-    interleaved = megatron(64, tp=8, pp=8, vpp=3, global_batch=64)
-    first, *_ = stages(GPT_175B, interleaved)
-    assert layers_in_flight(first, interleaved) == pytest.approx(8 * (1 + 7 / (8 * 3)))
 
 
 @pytest.mark.parametrize("model", [LLAMA_3_8B, MIXTURE])
@@ -172,24 +161,3 @@ def test_reductions_are_sorted_and_correct() -> None:
     assert {"share the states: distributed optimizer", "use sequence parallelism", "halve the micro batch to 1"} <= {
         change.change for change in found
     }
-
-
-@pytest.mark.parametrize(
-    ("parallel", "states"),
-    [
-        (Parallel(distributed_optimizer=True), 47.067),
-        (Parallel(tp=2, distributed_optimizer=True), 28.241),
-        (Parallel(tp=2, pp=2, distributed_optimizer=True, global_batch=16), 18.828),
-        (Parallel(), 112.961),
-    ],
-)
-def test_megatron_reports_these_states(parallel: Parallel, states: float) -> None:
-    """Megatron-LM d98e8a64, training/theoretical_memory_usage.py, run with these sizes on 8 GPUs."""
-    sharding = "distributed_optimizer" if parallel.distributed_optimizer else "none"
-    layout = ParallelLayout(parallel, 8)
-    setup = TrainingSetup(layout=layout, sequence=4096, framework="megatron", sharding=sharding)  # type: ignore[arg-type]
-    found = max(
-        sum(model_states(stage, setup))
-        for stage in stages(replace(LLAMA_3_8B, ffn=11008, vocab=32000, query_groups=32), setup)
-    )
-    assert found / GIB == pytest.approx(states, rel=0.001)

@@ -180,6 +180,11 @@ def test_a_wrong_line_is_refused_with_its_number(line: str, message: str) -> Non
     assert findings[0].message.isprintable()
 
 
+def test_slots_may_be_omitted_where_they_are_to_be_learned() -> None:
+    hosts, findings = read_hostfile("n[1-2] type=A800\nn3 slots=4\n", "f", slots_required=False)
+    assert (hosts, findings) == ((SlotHost("n1", 0), SlotHost("n2", 0), SlotHost("n3", 4)), [])
+
+
 def test_a_file_without_hosts_is_refused() -> None:
     assert "no hosts" in read_hostfile("# nothing\n", "f")[1][0].message
 

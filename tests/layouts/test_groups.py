@@ -27,13 +27,6 @@ def test_megatron_order() -> None:
     assert (spreads["tp"], spreads["pp"]) == (Spread(1, 2), Spread(2, 2))
 
 
-def test_guide_example() -> None:
-    """Two nodes of eight GPUs: PP 2 × TP 8 leaves one replica, PP 2 × TP 4 two."""
-    assert set(_spreads(Parallel(tp=8, pp=2), [8, 8])) == {"tp", "pp"}
-    spreads = _spreads(Parallel(tp=4, pp=2), [8, 8])
-    assert (spreads["dp"], spreads["pp"]) == (Spread(1, 2), Spread(2, 1))
-
-
 def test_experts_share_the_ranks_of_a_stage() -> None:
     groups = _ranks(Parallel(tp=2, pp=2, ep=4, etp=1), 16)
     assert groups["ep"] == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15)]

@@ -74,18 +74,8 @@ def test_without_its_sizes_a_model_is_unknown(folder: Path, more: str) -> None:
         ("model: {name: gpt2, config: x.json}", "5:8: HL013 `model` has both"),
         ("model: llama3-8b\nstrategy: megatron\nparallel: {tp: 2}\nargs: [--num-layers, 30]", "8:8: HL681 Megatron's"),
         ("model: {size: 7}", "5:9: HL010 unknown key `size` in `model`"),
-        (
-            "model: {name: llama3-8b, layers: 30}\nstrategy: megatron\nparallel: {pp: 8}",
-            "7:16: HL645 30 layers are not divisible by PP = 8",
-        ),
-        (
-            "model: llama3-8b\nparallel: {tp: 8, cp: 1, pp: 1, ep: 2}",
-            "6:37: HL642 EP = 2, but the model has no experts",
-        ),
-        (
-            "model: {name: llama3-8b, heads: 36, query_groups: 4}\nparallel: {tp: 8}",
-            "6:16: HL643 36 heads are not divisible by TP = 8",
-        ),
+        ("model: {name: llama3-8b, layers: 30}\nstrategy: megatron\nparallel: {pp: 8}", "7:16: HL645 30 layers are"),
+        ("model: llama3-8b\nparallel: {tp: 8, cp: 1, pp: 1, ep: 2}", "6:37: HL642 EP = 2, but the model has no"),
     ],
 )
 def test_a_fault_is_refused_where_it_is(folder: Path, more: str, expected: str) -> None:

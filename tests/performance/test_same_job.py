@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hpc_launch.performance.run_times import run_times
+from hpc_launch.performance.run_times import RunTimes, run_times
 from hpc_launch.runs.layout import RunFolder
 from tests.view.samples import NOW, attempt, status
 
@@ -20,6 +22,7 @@ def run_of(folder: Path, restarts: tuple[int, int]) -> RunFolder:
     for number, restart in enumerate(restarts, 1):
         one, at = run.attempt(number), BEGAN + 100 * number
         one.logs.mkdir(parents=True)
+        one.agent.mkdir()
         one.plan.write_text(json.dumps({"progress": {"step": r"step (\d+)"}}))
         one.intent.write_text(json.dumps({"time": at - 10}))
         one.job.write_text(json.dumps({"job_id": "7", "restart": restart, "submitted": at - 10}))
@@ -35,11 +38,17 @@ def run_of(folder: Path, restarts: tuple[int, int]) -> RunFolder:
     return run
 
 
+def times_of(run: RunFolder, notes: Sequence[dict[str, Any]] = ()) -> RunTimes:
+    """Once the watcher of the first attempt has noted these."""
+    (run.attempt(1).agent / "node-0.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    attempts = tuple(attempt(run.attempt(number).path, number=number, job_id="7") for number in (1, 2))
+    return run_times(status(run="run", folder=run.path, state="COMPLETED", attempts=attempts), NOW)
+
+
 @pytest.mark.parametrize(("restarts", "between"), [((0, 0), "restarting"), ((0, 1), "queued")])
 def test_the_time_between_two_attempts_of_a_job(tmp_path: Path, restarts: tuple[int, int], between: str) -> None:
     run = run_of(tmp_path, restarts)
-    attempts = tuple(attempt(run.attempt(number).path, number=number, job_id="7") for number in (1, 2))
-    found = run_times(status(run="run", folder=run.path, state="COMPLETED", attempts=attempts), NOW)
+    found = times_of(run)
     assert found.account.wall_s == 285
     second = [part for part in found.account.intervals if part.attempt == 2]
     assert (second[0].category, second[0].begin) == (between, BEGAN + 180)
@@ -53,27 +62,19 @@ def test_a_hang_lasts_since_the_last_line_of_the_log_if_the_watcher_saw_it_late(
     tmp_path: Path, silent_s: int | None, expected: int
 ) -> None:
     run = run_of(tmp_path, (0, 0))
-    one = run.attempt(1)
-    one.agent.mkdir()
     notes = [{"event": "output", "t": 0, "size": 1 + at, "written": BEGAN + 110 + at} for at in range(6)]
-    (one.agent / "node-0.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
-    one.hang.write_text(json.dumps({"t": BEGAN + 147, "silent_s": silent_s}))
-    attempts = tuple(attempt(run.attempt(number).path, number=number, job_id="7") for number in (1, 2))
-    found = run_times(status(run="run", folder=run.path, state="COMPLETED", attempts=attempts), NOW)
+    run.attempt(1).hang.write_text(json.dumps({"t": BEGAN + 147, "silent_s": silent_s}))
+    found = times_of(run, notes)
     assert found.attempts[0].silent_since == BEGAN + 110 + expected
     assert found.attempts[0].hang_found == BEGAN + 147
 
 
 def test_steps_that_were_all_seen_at_once_began_after_the_start(tmp_path: Path) -> None:
     run = run_of(tmp_path, (0, 0))
-    one = run.attempt(1)
-    one.agent.mkdir()
     notes = [
         {"event": "start", "t": BEGAN + 106, "node": 0, "host": "n1"},
         {"event": "phase", "t": BEGAN + 140, "marks": {"-": "met", "0": "done"}},
         {"event": "output", "t": BEGAN + 150, "size": 7, "written": BEGAN + 149},
     ]
-    (one.agent / "node-0.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
-    attempts = tuple(attempt(run.attempt(number).path, number=number, job_id="7") for number in (1, 2))
-    found = run_times(status(run="run", folder=run.path, state="COMPLETED", attempts=attempts), NOW)
+    found = times_of(run, notes)
     assert found.attempts[0].trained == BEGAN + 140

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.performance.measured_pace import CheckpointInterval, Exposure, MeasuredPace
 from hpc_launch.plan.job_estimate import JobTraining
 from hpc_launch.prepare.job_plan import JobPlan, job_layouts, job_plan
-from hpc_launch.prepare.prepare import check_job, validate_job
+from hpc_launch.prepare.prepare import CheckedJob, check_job, validate_job
 from hpc_launch.schedulers.scheduler import Balance
 from hpc_launch.view.layout_table import layout_lines
 from hpc_launch.view.plan_text import plan_json, plan_lines
@@ -26,10 +25,8 @@ name: here
 scheduler: slurm
 node_classes:
   gpu: {cpus: 64, memory: 1T, gpus: 8, gpu_type: h100, gpu_memory: 80G}
-  cpu: {cpus: 64, memory: 256G}
 queues:
   gpu: {partition: gpu, node_class: gpu, limits: [{nodes: 1-, time: 24:00:00}]}
-  cpu: {partition: cpu, node_class: cpu}
 """
 GOOD = "name: x\nscript: train.py\nqueue: gpu\ntime: 12:00:00\n"
 """What a test adds begins in line 5."""
@@ -43,9 +40,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def planned(more: str) -> JobPlan:
+def checked(more: str, sets: Sequence[str] = ()) -> CheckedJob:
     Path("job.yaml").write_text(GOOD + more)
-    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"))
+    return check_job(Path("job.yaml"), site="here.yaml", sets=sets)
+
+
+def planned(
+    more: str, pace: MeasuredPace | None = None, balance: Balance | None = None, sets: Sequence[str] = ()
+) -> JobPlan:
+    plan = job_plan(checked(more, sets), pace=pace, balance=balance)
     assert plan is not None
     return plan
 
@@ -126,18 +129,12 @@ MEGATRON = (
     [("00:01:00", "has no time for a single step"), ("12:00:00", "1000 steps: "), ("4:00:00", "jobs of 04:00:00")],
 )
 def test_the_steps_are_divided_into_jobs(limit: str, said: str) -> None:
-    job = MEGATRON.replace("nodes: 2", f"nodes: 2\ntime: {limit}") + "args: {train-iters: 1000}\n"
-    Path("job.yaml").write_text(GOOD.replace("time: 12:00:00\n", "") + job)
-    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"), pace=pace(16))
-    assert plan is not None
+    plan = planned(MEGATRON + "args: {train-iters: 1000}\n", pace(16), sets=[f"time={limit}"])
     assert said in "\n".join(plan_lines(plan))
 
 
 def test_walltime_cost_and_checkpoints_of_a_measured_run() -> None:
-    Path("job.yaml").write_text(GOOD + MEGATRON)
-    balance = Balance("proj", "gres/gpu", 6000, 1500)
-    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"), pace=pace(16), balance=balance)
-    assert plan is not None
+    plan = planned(MEGATRON, pace(16), Balance("proj", "gres/gpu", 6000, 1500))
     text = "\n".join(plan_lines(plan))
     assert "30 s per step, measured by 500 steps of earlier-1 (attempt 2)" in text
     # 43200 s - 240 s of start hold 1432 steps: 10,000 take 7 jobs.
@@ -162,13 +159,6 @@ def earlier(job: str, processes: int) -> MeasuredPace:
     return replace(pace(processes), folder=folder)
 
 
-def paced(job: str, of: MeasuredPace) -> JobPlan:
-    Path("job.yaml").write_text(GOOD + job)
-    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"), pace=of)
-    assert plan is not None
-    return plan
-
-
 @pytest.mark.parametrize(
     ("more", "range_"),
     [("nodes: 4\n", 1.4), ("nodes: 8\n", 1.4), ("nodes: 2\nargs: {recompute-granularity: full}\n", 2.3)],
@@ -176,7 +166,7 @@ def paced(job: str, of: MeasuredPace) -> JobPlan:
 def test_a_pace_is_scaled_by_the_ratio_of_the_estimates(more: str, range_: float) -> None:
     before = planned(MEGATRON).step
     of = earlier(MEGATRON, 16)
-    plan = paced(MEGATRON.replace("nodes: 2\n", more), of)
+    plan = planned(MEGATRON.replace("nodes: 2\n", more), of)
     after = planned(MEGATRON.replace("nodes: 2\n", more)).step
     assert before is not None
     assert after is not None
@@ -192,7 +182,7 @@ def test_a_pace_is_scaled_by_the_ratio_of_the_estimates(more: str, range_: float
 
 def test_a_run_of_the_same_training_is_not_scaled() -> None:
     of = earlier(MEGATRON, 16)
-    found = plan_json(paced(MEGATRON + "args: {train-iters: 100}\n", of))["time"]
+    found = plan_json(planned(MEGATRON + "args: {train-iters: 100}\n", of))["time"]
     assert (found["step_s"], found["low_s"], found["high_s"], found["source"]) == (30, 30, 30, "measured")
     assert found["steps"] == 100
 
@@ -210,20 +200,19 @@ def test_a_run_of_the_same_training_is_not_scaled() -> None:
 def test_a_run_that_cannot_be_compared_gives_no_time(run: str, why: str) -> None:
     of = earlier(run, 16)
     job = MEGATRON.replace("nodes: 2", "nodes: 4") + "args: {train-iters: 100}\n"
-    plan = paced(job, of)
+    plan = planned(job, of)
     found = plan_json(plan)
     assert why in found["unknown"]["time"]
     assert (found["time"]["step_s"], found["time"]["wall_s"], found["gpu_hours"]) == (None, None, None)
     assert "unknown: earlier-1 took 30 s per step, but " in "\n".join(plan_lines(plan))
     with pytest.raises(UsageError, match=r"earlier-1 cannot calibrate the layouts: .*" + why):
-        job_layouts(check_job(Path("job.yaml"), site="here.yaml"), of)
+        job_layouts(checked(job), of)
 
 
 def test_a_run_with_another_number_of_processes_calibrates_the_layouts() -> None:
     of = earlier(MEGATRON, 16)
-    Path("job.yaml").write_text(GOOD + MEGATRON.replace("nodes: 2", "nodes: 4"))
-    checked = check_job(Path("job.yaml"), site="here.yaml")
-    plain, seconds = job_layouts(checked, None), job_layouts(checked, of)
+    job = checked(MEGATRON.replace("nodes: 2", "nodes: 4"))
+    plain, seconds = job_layouts(job, None), job_layouts(job, of)
     assert "does not predict seconds" in "\n".join(layout_lines(plain))
     assert "SECONDS of a step, calibrated by earlier-1" in "\n".join(layout_lines(seconds))
     before = planned(MEGATRON).step
@@ -243,10 +232,9 @@ def test_uneven_stages_from_the_list_to_megatrons_flags() -> None:
     assert listed[row - 1]["stage_layers"] == [3, *[4] * 14, 2]
     keys = listed[row - 1]["job_file"]
     assert keys["parallel"].items() >= {"first_stage_layers": 3, "last_stage_layers": 2}.items()
-    Path("job.yaml").write_text(GOOD + job + json.dumps(keys)[1:-1] + "\n")
-    assert validate_job(Path("job.yaml"), site="here.yaml") == []
-    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"))
-    assert plan is not None
+    job += json.dumps(keys)[1:-1] + "\n"
+    assert findings(job) == []
+    plan = planned(job)
     assert "layers of the pipeline stages: 3+14×4+2" in "\n".join(plan_lines(plan))
     done = hpc_launch_text(["render", "job.yaml", "--site", "here.yaml"], env=os.environ)
     assert "--decoder-first-pipeline-num-layers" in done.stdout
@@ -292,17 +280,6 @@ def test_the_plan_on_the_command_line(folder: Path) -> None:
     done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml", "--set", "nodes=8", "--json"], env=os.environ)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["dp"] == 64
-
-
-def test_a_job_without_a_model_imports_no_estimate(folder: Path) -> None:
-    Path("job.yaml").write_text(GOOD)
-    program = (
-        "import sys\nfrom pathlib import Path\nfrom hpc_launch.prepare.prepare import validate_job\n"
-        "validate_job(Path('job.yaml'), site='here.yaml')\n"
-        "print([name for name in sys.modules if name.startswith(('hpc_launch.estimate', 'hpc_launch.model'))])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_pipe_does_not_submit_an_expensive_job(folder: Path) -> None:

@@ -37,11 +37,15 @@ def planned(home: Path, job: str, site: str = "") -> tuple[LaunchPlan | None, li
     return build(load(home / "job.yaml").resolved)
 
 
-def variables(home: Path, job: str, site: str = "") -> dict[str, str]:
+def plan_of(home: Path, job: str, site: str) -> LaunchPlan:
     plan, findings = planned(home, job, site)
     assert [finding.code for finding in findings if finding.severity == "error"] == []
     assert plan is not None
-    return {variable.name: quote(variable.value or "") for variable in plan.variables}
+    return plan
+
+
+def variables(home: Path, job: str, site: str = "") -> dict[str, str]:
+    return {variable.name: quote(variable.value or "") for variable in plan_of(home, job, site).variables}
 
 
 def codes(home: Path, job: str, site: str = "") -> list[str]:
@@ -92,22 +96,20 @@ def test_the_login_file_alone_is_bound_where_the_home_is_not_seen(home: Path, ru
     (home / "x.sif").touch()
     site = f"internet: direct\ncontainers: {{runtime: {runtime}}}\n"
     job = f"trackers: [wandb]\ncontainer: {{image: {home}/x.sif, home: false}}\n"
-    plan, findings = planned(home, job, site)
-    assert [finding.code for finding in findings] == []
-    assert plan is not None
-    assert plan.container is not None
-    assert (bind.format(netrc),) in plan.container.binds
+    container = plan_of(home, job, site).container
+    assert container is not None
+    assert (bind.format(netrc),) in container.binds
+    assert codes(home, job, site) == []
     assert variables(home, job, site)["NETRC"] == str(netrc)
     for other in (
         job.replace("home: false", "home: true"),
         f"{job}secrets: [WANDB_API_KEY]\n",
         job.replace("[wandb]", "[{name: wandb, mode: offline}]"),
     ):
-        plan, _ = planned(home, other, site)
-        assert plan is not None
+        plan = plan_of(home, other, site)
         assert plan.container is not None
         assert ".netrc" not in str(plan.container.binds)
-        assert "NETRC" not in {variable.name for variable in plan.variables}
+        assert "NETRC" not in variables(home, other, site)
 
 
 def test_an_environment_file_takes_no_binds_so_the_key_must_come_otherwise(home: Path) -> None:
@@ -166,9 +168,8 @@ def test_the_users_own_run_of_a_tracker_takes_precedence(home: Path) -> None:
 
 def test_the_submitting_shell_may_name_the_run_of_a_tracker(home: Path) -> None:
     log_in(home)
-    plan, _ = planned(home, "trackers: [wandb]\n", "internet: direct\n")
-    assert plan is not None
-    lines = [line.partition(" # ")[0].strip() for line in render(plan).splitlines() if "WANDB_R" in line]
+    script = render(plan_of(home, "trackers: [wandb]\n", "internet: direct\n"))
+    lines = [line.partition(" # ")[0].strip() for line in script.splitlines() if "WANDB_R" in line]
     assert lines == [
         'export WANDB_RUN_ID="${WANDB_RUN_ID:-$HPC_LAUNCH_RUN_NAME}"',
         'export WANDB_RESUME="${WANDB_RESUME:-allow}"',

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hpc_launch.preflight.bench import bytes_text, changes, rate, slow_parts, table
 from hpc_launch.runs.records.node_records import BenchRecord, bench_folder, previous_bench, store_bench
@@ -23,12 +24,8 @@ def record(bandwidth: float = 50.0, *nodes: str, pairs: tuple[tuple[int, int, fl
 
 
 def test_what_changed_since_the_last_measurement() -> None:
-    before = record(50.24)
-    before = BenchRecord(nodes=before.nodes, per_node=4, backend="nccl", curves=before.curves, time=DAY)
-    now = record(41.2)
-    now = BenchRecord(
-        nodes=now.nodes, per_node=4, backend="nccl", curves={**now.curves, "all-gather": before.curves["all-gather"]}
-    )
+    before, now = replace(record(50.24), time=DAY), record(41.2)
+    now = replace(now, curves={**now.curves, "all-gather": before.curves["all-gather"]})
     assert list(changes(now, before)) == [
         "all-reduce at 1 MiB: 20.6 GB/s, 18 % below the run of 2026-11-20 12:00",
         "all-gather: within 10 % of the run of 2026-11-20 12:00",

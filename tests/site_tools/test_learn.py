@@ -15,7 +15,7 @@ from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm import query_cluster
 from hpc_launch.schedulers.slurm.query_cluster import Accounting, Survey
 from hpc_launch.site_tools.draft_profile import LearnContext, draft
-from hpc_launch.site_tools.draft_queues import names, parts, vendor
+from hpc_launch.site_tools.draft_queues import level_memory, names, parts, vendor
 from hpc_launch.site_tools.drift import compare
 from hpc_launch.site_tools.host_facts import (
     InternetMeasurement,
@@ -99,8 +99,6 @@ def test_kinds_of_nodes_in_one_partition_are_told_apart() -> None:
     assert [part.unclear for part in found] == [True, False, False]
     assert sorted(names(found).values()) == ["a100", "a100x4-64g-128", "h100"]
     # A firmware that keeps a little memory makes no kind of its own.
-    from hpc_launch.site_tools.draft_queues import level_memory
-
     assert len(parts(gpu, level_memory([one, replace(four, memory=64000)]))) == 1
 
 

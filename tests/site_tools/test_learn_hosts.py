@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hpc_launch.job.hostlist import SlotHost, read_hostfile
+from hpc_launch.job.hostlist import SlotHost
 from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft
 from hpc_launch.site_tools.host_facts import HostFacts, common_network, differences, read_facts
 from hpc_launch.site_tools.learn_hosts import PROGRAM, draft_hosts
@@ -185,13 +185,3 @@ def test_the_program_on_the_host_reads_what_is_there(tmp_path: Path) -> None:
     assert found.launcher_python.version == sys.version.split()[0]
     assert "/a\x1bb" not in found.folders
     assert not found.faults
-
-
-def test_slots_may_be_omitted_where_they_are_to_be_learned() -> None:
-    text = "gpu1\ngpu[2-3] type=A800\ngpu4 slots=4 # four\n"
-    hosts, findings = read_hostfile(text, "hostfile", slots_required=False)
-    assert not findings
-    assert [(host.name, host.slots) for host in hosts] == [("gpu1", 0), ("gpu2", 0), ("gpu3", 0), ("gpu4", 4)]
-    for line in ("gpu1 slots=x", "gpu1 slots=0", "gpu1 8", "-oProxyCommand=x", "gpu1 slots=1 slots=1"):
-        assert read_hostfile(line, "hostfile", slots_required=False)[1], line
-    assert read_hostfile("gpu1", "hostfile")[1]

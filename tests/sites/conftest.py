@@ -21,6 +21,7 @@ queues:
 
 Write = Callable[..., None]
 Plan = Callable[..., PreparedJob]
+Refusing = Callable[..., list[Finding]]
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def plan(write: Write, tmp_path: Path) -> Plan:
 
 
 @pytest.fixture
-def refused(plan: Plan) -> Callable[..., list[Finding]]:
+def refused(plan: Plan) -> Refusing:
     """The findings of a job that is refused on a site."""
 
     def make(site: str = "here", job: str = "", sets: tuple[str, ...] = ()) -> list[Finding]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.findings import Finding
 from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.sites.search_path import find_profile
-from tests.sites.conftest import BODY, Plan, Write
+from tests.sites.conftest import BODY, Plan, Refusing, Write
 
-Refusing = Callable[..., list[Finding]]
 HEAD = "name: here\n"
 ROW = "default_time: 1h"
 

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from hpc_launch.base.findings import Finding
 from hpc_launch.prepare.explain import explain, explain_site
 from hpc_launch.sites.trust import digest, trust
-from tests.sites.conftest import BODY, Plan, Write
+from tests.sites.conftest import BODY, Plan, Refusing, Write
 
-Refusing = Callable[..., list[Finding]]
 User = Callable[[str], None]
 
 

@@ -25,33 +25,6 @@ def test_a_shipped_profile_says_where_its_facts_are_from(path: Path) -> None:
     assert document.data["name"] == path.stem
 
 
-SOURCED = "contact: me\nurl: u\nstatus: draft\nsource: s\ngrade: A\nas_of: 2026-01-01\n"
-
-
-def findings(text: str) -> list[str]:
-    document, _ = parse_document(text, "x.yaml")
-    assert document is not None
-    return [f"{one.message} {one.place and one.place.line}" for one in missing_sources(document)]
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (f"{SOURCED}queues: {{}}\n", []),
-        (f"{SOURCED.replace('contact: me', 'x: 1')}", ["a shared profile requires `contact` 1"]),
-        (f"{SOURCED.replace('grade: A', 'x: 1')}queues: {{}}\n", ["`queues` is missing grade 7"]),
-        (f"{SOURCED.replace('as_of: 2026-01-01', 'facts: {queues: {as_of: 2026-01-01}}')}queues: {{}}\n", []),
-        (
-            f"{SOURCED.replace('source: s', 'facts: {env: {source: s}}')}env+: []\npaths: {{}}\n",
-            ["`paths` is missing source 8"],
-        ),
-        ("kind: base\ncontact: me\nenv: []\n", ["`env` is missing source, as_of, grade 3"]),
-    ],
-)
-def test_each_group_of_facts_needs_its_source(text: str, found: list[str]) -> None:
-    assert findings(text) == found
-
-
 def test_the_longest_group_counts_and_inherits_from_the_shorter() -> None:
     document, _ = parse_document(
         "source: s\ngrade: A\nfacts:\n  queues: {grade: B, as_of: 2026-01-01}\n  queues.gpu: me\n", "x"

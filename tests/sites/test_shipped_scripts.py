@@ -82,10 +82,3 @@ def _steps(text: str) -> Iterator[set[str]]:
     for line in text.replace("\\\n", " ").splitlines():
         if re.match(r" *(exec )?srun ", line):
             yield set(re.findall(r" --([a-z][a-z0-9-]*)", re.split(r" bash | python", line)[0]))
-
-
-@pytest.mark.parametrize("site", SLURM)
-def test_the_request_has_one_dialect_for_gpus(site: str) -> None:
-    text = (GOLDEN / site / "torchrun.sh").read_text("utf-8")
-    asked = re.findall(r"^#SBATCH --(gpus|gpus-per-node|gpus-per-task|gres)=", text, re.MULTILINE)
-    assert len(asked) <= 1

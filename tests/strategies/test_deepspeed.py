@@ -20,27 +20,6 @@ from tests.strategies.conftest import Config
 PLACES = BatchPlaces(Place("train"), Place("micro"), Place("steps"))
 NUMBERS = st.integers(1, 10_000)
 MAYBE = st.none() | NUMBERS
-EXAMPLE = """\
-{
-  "train_micro_batch_size_per_gpu": "auto",
-  "gradient_accumulation_steps": 16,
-  "gradient_clipping": 0.3,
-  "zero_allow_untested_optimizer": true,
-  "zero_force_ds_cpu_optimizer": false,
-  "bf16": {"enabled": true},
-  "zero_optimization": {
-    "stage": 2,
-    "contiguous_gradients": true,
-    "overlap_comm": true,
-    "reduce_scatter": true,
-    "reduce_bucket_size": 5e8,
-    "allgather_bucket_size": 5e8,
-    "offload_optimizer": {"device": "cpu", "pin_memory": true}
-  }
-}
-"""
-
-
 GOOD = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}
 LISTED = {
     "": (*GOOD, "zero_optimization", "activation_checkpointing"),
@@ -105,6 +84,7 @@ def test_a_bare_offload_means_the_cpu_and_old_spellings_go(config: Config) -> No
         ('{"train_batch_size": 4,\n\t"bf16": 1}', ("HL604", "f:2:2")),
         ('{"train_batch_size": "4", "gradient_clipping": 0}', ("HL604", "f:1:2")),
         ('{"train_batch_size": 4, "gradient_clipping": 0, "zero_optimization": {"stage": 5}}', ("HL604", "f:1:71")),
+        ('{"gradient_clipping": 0, "train_batch_size": "auto"}', ("HL605", "f:1:26")),
         ('{"train_batch_size" 4}', ("HL600", "f:1:21")),
         ('{"a": 1, "a": 2}', ("HL600", "f")),
         ("[1]", ("HL600", "f")),
@@ -167,11 +147,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, config: Config, name: str) -
     os.mkfifo(tmp_path / "pipe")
     done = config("deepspeed", "--check", name)
     assert (done.code, done.codes) == (3, {"HL600"})
-
-
-def test_the_example_of_the_setup_script_is_refused_nowhere() -> None:
-    assert found(EXAMPLE) == [("HL605", "f:2:3")]
-    assert found(EXAMPLE, hugging_face=True) == []
 
 
 @given(MAYBE, MAYBE, MAYBE, st.integers(1, 64) | st.none())

@@ -10,12 +10,7 @@ import pytest
 
 from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.view.live_view import LineFollower, LiveFollower, follower
-from tests.view.samples import HOSTILE, attempt, status, steers
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.view.samples import HOSTILE, Terminal, attempt, status, steers
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.runs.status.startup_summary import Group, Startup
+from hpc_launch.view.format_values import clock_time
 from hpc_launch.view.run_details import details, summary
 from hpc_launch.view.run_table import table_lines
 from hpc_launch.view.state_text import detach_message, next_commands, one_line
@@ -23,7 +24,7 @@ def test_a_running_one_in_full() -> None:
         "  progress  [######------------------------] 20%",
         "            step 40/200, loss 2.31, 3.2 steps/s, 50 s left",
         "  site      test",
-        f"  attempt   1: RUNNING, job 4711, on n[1-4], started {_time(NOW - 35)}, so far 35 s",
+        f"  attempt   1: RUNNING, job 4711, on n[1-4], started {clock_time(NOW - 35, NOW)}, so far 35 s",
         "  folder    /runs/tiny-1",
         "  next      hpc-launch watch tiny-1    follow it live",
     ]
@@ -157,9 +158,3 @@ def test_hostile_values_stay_text() -> None:
     )
     for lines in (details(bad, now=NOW), summary(bad, now=NOW), [one_line(bad, NOW), detach_message([bad.run])]):
         assert not [line for line in lines if not line.isprintable()]
-
-
-def _time(when: float) -> str:
-    from hpc_launch.view.format_values import clock_time
-
-    return clock_time(when, NOW)

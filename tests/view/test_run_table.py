@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
@@ -8,12 +7,7 @@ import pytest
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view import run_table
 from hpc_launch.view.format_values import display_width
-from tests.view.samples import HOSTILE, NOW, attempt, status, steers
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.view.samples import HOSTILE, NOW, Terminal, attempt, status, steers
 
 
 @pytest.fixture
