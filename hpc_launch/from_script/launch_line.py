@@ -13,6 +13,7 @@ from hpc_launch.from_script.slurm_request import SRUN, SRUN_KNOWN, Request
 
 DEEPEST = 8
 _PREFIXES = frozenset("exec time nohup command nice setsid env stdbuf timeout".split())
+_COUNTS = frozenset({"nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "cpus-per-task", "gpus-per-node"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _APPTAINER = OptionTable(
     "nv rocm nvccli containall contain cleanenv no-home writable-tmpfs writable fakeroot ipc pid uts userns compat "
@@ -140,7 +141,7 @@ class Unwrapper:
         for name, value in split.options:
             if name == "export":
                 self._variables(value.with_text(part) for part in value.text.split(","))
-            elif name not in SRUN_KNOWN:
+            elif name not in SRUN_KNOWN or (name in _COUNTS and value.number() is None):
                 launch.doubt(value, f"`--{name}` of srun")
         if image is not None:
             mounts = split.last("container-mounts")

@@ -126,10 +126,10 @@ class Settings:
             self.ledger.taken(lines, "secrets", why="its value is not copied: set it in your shell or in secrets.env")
         elif not value.known:
             self.ledger.not_understood(lines, f"{name} {NOT_KNOWN}")
+        elif (exported or name.endswith("PATH")) and re.search(own, value.text):
+            self.ledger.not_understood(lines, f"extends {name}: use `prepend:` in the site profile's `env:`")
         elif not exported:
             self.ledger.unnecessary(lines, "its value is used where the script uses it")
-        elif re.search(own, value.text):
-            self.ledger.not_understood(lines, f"extends {name}: use `prepend:` in the site profile's `env:`")
         else:
             self.job.env[name] = (value, lines[0])
             self.ledger.taken(lines, f"env.{name}")

@@ -188,7 +188,7 @@ class Reader(Settings):
             if HOSTS.search(whole):
                 self.ledger.unnecessary(lines, "lists the nodes: the launcher gets them from Slurm")
             else:
-                self.ledger.not_understood(lines, NOT_KNOWN)
+                self.ledger.not_understood(lines, f"`{words[-1].text}` {NOT_KNOWN}")
         elif name in self.uncalled:  # the body is read where it is called first; a second call is not understood
             self.uncalled.remove(name)
             before, self.variables.parameters = self.variables.parameters, tuple(word.value for word in words[1:])

@@ -81,6 +81,8 @@ def doubts(script: OldScript) -> list[int]:
         ("A=(1); A+=(2)\nA[0]=3\nsrun python train.py ${A[@]}", [2, 3]),
         ("srun bash -c 'torchrun --nproc_per_node=4 train.py --rank $SLURM_PROCID'", [1]),
         ("srun python train.py $((010 * 2))", [1]),
+        ("srun -n $1 python train.py", [1]),
+        ("PATH=/opt/x:$PATH\nsrun python train.py", [1]),
         ("cd src\nsrun python $PWD/train.py $(pwd)", []),
     ],
 )
