@@ -15,7 +15,7 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
 from hpc_launch.cli.terminal import print_note, warn, write_text
-from hpc_launch.from_script.convert import Conversion, compare, convert, is_same, prepare_files
+from hpc_launch.from_script.convert import Conversion, compare, convert, is_same, prepare_text
 from hpc_launch.from_script.new_job import Question, new_job_text, questions, read_training
 from hpc_launch.from_script.old_job import OldScript
 from hpc_launch.job.job_file import override_layer
@@ -111,7 +111,7 @@ def _ask(
     if not force:
         _refuse_existing([output])
     text, name = _new_job(training, site, sets, output.parent, defaults=defaults)
-    prepared = prepare_files({output: text}, output, name)
+    prepared = prepare_text(text, output, site=name)
     _write({output: text}, force=force)
     if as_json:
         echo_json({"job_file": str(output), "job": text, "findings": [one.as_json() for one in prepared.warnings]})

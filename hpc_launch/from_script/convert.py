@@ -9,13 +9,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Place
 from hpc_launch.from_script.draft import SitePart, job_name, job_text, known_site, own_profile
 from hpc_launch.from_script.old_job import LaunchSize, OldJob, OldLaunch, OldScript, choose, launch_size
 from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Value, parse, read_script, take_out
@@ -26,9 +26,11 @@ from hpc_launch.from_script.variables import Variables
 from hpc_launch.job.container import SECRET_NAME
 from hpc_launch.job.shell_text import RUNTIME, Text, UnknownName, interpolate
 from hpc_launch.job.units import format_time, parse_time
+from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.plan.launch_step import CODE
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
+from hpc_launch.sites.load_layers import read_sources
 from hpc_launch.sites.read_profile import load_site_profile
 from hpc_launch.sites.search_path import is_file_name
 
@@ -54,33 +56,23 @@ class Conversion(Struct, frozen=True):
 
     def prepare(self) -> PreparedJob:
         """The job as hpc-launch would submit it. Raises Refused with what has to be corrected first."""
-        site = self.site.reference
-        if site is not None and self.site_file is None and is_file_name(site):
-            site = str((self.output.parent / site).resolve())
-        return prepare_files(self.files, self.output, site, anywhere=True)
+        return prepare_text(self.job_file, self.output, site_text=self.site_file, anywhere=True)
 
 
-def prepare_files(files: Mapping[Path, str], output: Path, site: str | None, **options: Any) -> PreparedJob:
-    """Plan the job file `output` before these files are written; findings name their final places. Raises Refused.
-    `site`: a profile, which may be one of the files."""
+def prepare_text(
+    text: str, output: Path, *, site: str | None = None, site_text: str | None = None, anywhere: bool = False
+) -> PreparedJob:
+    """Plan a job file before it is written. `site_text`: of its site profile, which is not written either. Raises
+    Refused."""
+    document, findings = parse_document(text, str(output))
+    if document is None:
+        raise Refused(findings)
     with tempfile.TemporaryDirectory(prefix="hpc-launch-init-") as folder:
-        for path, text in files.items():
-            Path(folder, path.name).write_text(text, encoding="utf-8")
-
-        def moved(finding: Finding) -> Finding:
-            place = finding.place
-            if place is None or not place.file.startswith(f"{folder}/"):
-                return finding
-            at = str(output.parent / place.file.removeprefix(f"{folder}/"))
-            return replace(finding, place=replace(place, file=at))
-
-        named = str(Path(folder, site)) if site in {path.name for path in files} else site
-        try:
-            base = str(output.parent.resolve())
-            prepared = prepare_job(Path(folder, output.name), site=named, job_folder=base, **options)
-        except Refused as refused:
-            raise Refused([moved(finding) for finding in refused.findings]) from None
-        return replace(prepared, warnings=tuple(map(moved, prepared.warnings)))
+        if site_text is not None:
+            site = str(Path(folder, f"{output.stem}.site.yaml"))
+            Path(site).write_text(site_text, encoding="utf-8")
+        sources = read_sources(output, site=site, detect=detect_site, document=document)
+        return prepare_job(output, site=site, sources=sources, anywhere=anywhere)
 
 
 def convert(

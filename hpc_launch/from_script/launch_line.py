@@ -117,8 +117,10 @@ class Unwrapper:
                 at += 1
         elif not words[0].text.endswith(".sh"):
             return False
+        if at == len(words):
+            return False
         is_text = at > 1 and words[at - 1].text.endswith("c")
-        if at < len(words) and self.nested(self, words[at], words[at + 1 :], is_text):
+        if self.nested(self, words[at], words[at + 1 :], is_text):
             return True
         if is_text and re.search(r"torchrun|deepspeed|accelerate|distributed\.", words[at].text):
             self.launch.doubt(words[at], "starts a launcher: name it, and the number of its processes")

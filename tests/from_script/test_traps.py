@@ -54,6 +54,9 @@ BROKEN = {
     "substitution": "python train.py $(never ended\n",
     "group": "{ { ( ( if for",
     "escape": "python train.py \\",
+    "no words": "\n".join(
+        ["bash -c", "srun", "mpirun", "env -", "python -m", "read", "module", "cd", "printf -v", "export"]
+    ),
     "deep": "(" * 5000,
     "deep braces": "${x:-" * 3000,
     "deep substitutions": "$(" * 2000,
