@@ -42,7 +42,6 @@ class Conversion(Struct, frozen=True):
     """A script as a job file. `site_file` is the text of its own site profile; None if its site is known."""
 
     script: OldScript
-    site: SitePart
     output: Path
     job_file: str
     site_path: Path
@@ -92,7 +91,7 @@ def convert(
         part = own_profile(script, job_name(output.stem).lower(), site_path.name)
     prefix = os.path.relpath(folder, output.parent.resolve())
     text = job_text(script, part, "" if prefix == "." else prefix)
-    return Conversion(script, part, output, text, site_path, part.text)
+    return Conversion(script, output, text, site_path, part.text)
 
 
 def _known(script: OldScript, site: str | None, usual: str | None, output: Path) -> SitePart | None:
@@ -275,9 +274,8 @@ class _Comparison:
             words, arguments = [*words, *arguments], []
         yield _row("launcher", launch.launcher, self.plan.launcher)
         yield _row("program", _quoted(words), self.shown(ours))
-        yield _row(
-            "arguments", _quoted(arguments), self.shown([one for line in program.argument_lines for one in line])
-        )
+        given = [one for line in program.argument_lines for one in line]
+        yield _row("arguments", _quoted(arguments), self.shown(given))
 
     def software(self, launch: OldLaunch) -> Iterator[ComparedValue]:
         for kind, key in (("source", "source"), ("module", "modules"), ("conda", "conda"), ("venv", "venv")):
@@ -301,8 +299,7 @@ class _Comparison:
             for variable in (*plan.variables, *around)
         }
         wanted = {name: value for name, (value, _) in job.env.items()} | launch.env
-        launchers = {name: "set by the launcher" for name in wanted if name in RENDEZVOUS}
-        left_out = job.left_out | launchers
+        left_out = job.left_out | {name: "set by the launcher" for name in wanted if name in RENDEZVOUS}
         for name, value in wanted.items():
             if name not in left_out:
                 yield _row(name, self.filled(value.text), ours.get(name), "" if value.known else NOT_KNOWN)

@@ -44,7 +44,6 @@ def own_profile(script: OldScript, name: str, reference: str) -> SitePart:
     if asked is None:
         notes["node_classes", "node", "cpus"] = "a guess: the script requests none"
     notes["node_classes", "node", "gpus"] = "as many as the script requests; correct it if a node has more"
-    notes["containers", "pull_on_nodes"] = "as the script does; `hpc-launch containers pull` does it once"
     node: dict[str, Any] = {"cpus": cpus}
     if gpus:
         node |= {"gpus": gpus, "gpu_request": request.gpu_request, "gpu_type": request.gpu_type}

@@ -25,24 +25,12 @@ _SEVERAL = re.compile(
 )
 
 
-class TrainingOption(Struct, frozen=True):
-    """One option of the training's command line that starts with dashes, by its name as a key of `args:`."""
-
-    name: str
-    required: bool = False
-    help: str = ""
-
-
 class TrainingSource(Struct, frozen=True):
-    """What the source of a training tells. `framework`: the library that starts several processes, or empty."""
+    """What the source of a training tells: the options that its command line requires, with their help texts, by their
+    names as keys of `args:`, and the launcher that starts such a training."""
 
-    options: tuple[TrainingOption, ...]
-    framework: str
-
-    @property
-    def launcher(self) -> str:
-        """The launcher that starts such a training."""
-        return "deepspeed" if self.framework == "deepspeed" else "torchrun" if self.framework else "none"
+    required: dict[str, str]
+    launcher: str
 
 
 def read_training(path: Path) -> TrainingSource:
@@ -52,17 +40,17 @@ def read_training(path: Path) -> TrainingSource:
             raise UsageError(f"{path} is not a file of less than 2 MiB", "name the training's Python file")
         source = path.read_bytes()
         tree, modules = ast.parse(source, filename=str(path)), top_imports(path)
-        options = {option.name: option for option in _options(tree)}
+        required = dict(_required(tree))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name the training's Python file") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{path} is not Python that can be parsed: {error}", "name a Python file") from error
-    several = "torch.distributed" if _SEVERAL.search(source) else ""
-    return TrainingSource(tuple(options.values()), next((name for name in _FRAMEWORKS if name in modules), several))
+    several = _SEVERAL.search(source) is not None or not modules.isdisjoint(_FRAMEWORKS)
+    return TrainingSource(required, "deepspeed" if "deepspeed" in modules else "torchrun" if several else "none")
 
 
-def _options(tree: ast.Module) -> Iterator[TrainingOption]:
-    """The options that argparse's method or click's decorators declare."""
+def _required(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The required options that argparse's method or click's decorators declare, and their help texts."""
     for node in ast.walk(tree):
         called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
         if not isinstance(node, ast.Call) or called not in {"add_argument", "option"}:
@@ -71,10 +59,9 @@ def _options(tree: ast.Module) -> Iterator[TrainingOption]:
         if not names:
             continue
         chosen = next((name for name in names if name.startswith("--")), names[0])
-        if chosen.startswith("-"):
-            constants = {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
-            name = chosen.lstrip("-").partition("/")[0]
-            yield TrainingOption(name, bool(constants.get("required")), str(constants.get("help", "")))
+        constants = {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
+        if chosen.startswith("-") and constants.get("required"):
+            yield chosen.lstrip("-").partition("/")[0], str(constants.get("help", ""))
 
 
 class Question(Struct, frozen=True):
@@ -126,10 +113,9 @@ def questions(site: SiteProfile, training: TrainingSource, account: str | None) 
     if site.scheduler.type == "slurm":
         limit = format_time(queue.default_time) if queue is not None and queue.default_time else "01:00:00"
         result.append(Question("time", "time limit", limit, _duration))
-    for option in training.options:
-        if option.required:
-            about = f" ({option.help})" if option.help else ""
-            result.append(Question(f"args.{option.name}", f"--{option.name}{about}", None, _argument))
+    for name, help_text in training.required.items():
+        about = f" ({help_text})" if help_text else ""
+        result.append(Question(f"args.{name}", f"--{name}{about}", None, _argument))
     return result
 
 

@@ -162,9 +162,8 @@ def _account(launch: OldLaunch, size: LaunchSize, ledger: Ledger) -> None:
         if not word.value.known:
             line = word.line if word.line in launch.lines else launch.lines[0]
             ledger.not_understood([line], f"`{without_secrets(word.text)[:60]}` {NOT_KNOWN}")
-    for name, value in launch.env.items():
-        if not value.known:
-            ledger.not_understood(launch.lines[:1], f"{name} {NOT_KNOWN}")
+    for name in (name for name, value in launch.env.items() if not value.known):
+        ledger.not_understood(launch.lines[:1], f"{name} {NOT_KNOWN}")
     if launch.by_srun and not launch.one_node and launch.tasks not in {None, size.nodes * size.starts_per_node}:
         why = f"{launch.tasks} tasks on {size.nodes} nodes: a job file starts as many on each"
         ledger.not_understood(launch.lines[:1], why)

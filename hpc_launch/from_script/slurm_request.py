@@ -183,8 +183,10 @@ def _read_options(lines: Sequence[str], ledger: Ledger) -> list[tuple[str, Word]
     for number, line in enumerate(lines, 1):
         if not line.startswith("#"):
             commands = commands or line.strip()[:1] not in {"", "#"}
+        elif number == 1 and re.match(r"#!\s*\S*/(env\s+)?(-S\s+)?(ba|z|k|da)?sh(\s+-(?!\w*l|-login).*|\s*)$", line):
+            ledger.unnecessary([1], "the script gets its own first line")
         elif number == 1 and line.startswith("#!"):
-            _shebang(line, ledger)
+            ledger.not_understood([1], "no shell, or a login shell: `login_shell: true` of the site profile")
         elif not re.match(r"#SBATCH(\s|$)", line):
             if only_others and re.match(r"#(PBS|BSUB|\$|PJM|COBALT|OAR)\s+-", line):
                 ledger.not_understood([number], "a directive of another scheduler")
@@ -198,15 +200,6 @@ def _read_options(lines: Sequence[str], ledger: Ledger) -> list[tuple[str, Word]
         else:
             options += _line_options(line[len("#SBATCH") :], number, ledger)
     return options
-
-
-def _shebang(text: str, ledger: Ledger) -> None:
-    if not re.match(r"#!\s*(/usr)?(/local)?/bin/(env\s+)?(-S\s+)?(ba|z|k|da)?sh\b", text):
-        ledger.not_understood([1], "another interpreter than a shell")
-    elif re.search(r"\s-\w*l|--login", text):
-        ledger.not_understood([1], "a login shell: `login_shell: true` of the site profile")
-    else:
-        ledger.unnecessary([1], "the script gets its own first line")
 
 
 def _line_options(text: str, number: int, ledger: Ledger) -> list[tuple[str, Word]]:

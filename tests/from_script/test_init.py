@@ -136,11 +136,7 @@ def test_a_person_is_asked(folder: Path) -> None:
 def test_the_source_tells_options_and_launcher(folder: Path) -> None:
     found = read_training(folder / "train.py")
     assert found.launcher == "torchrun"
-    assert [(option.name, option.required) for option in found.options] == [
-        ("data", True),
-        ("lr", False),
-        ("quiet", False),
-    ]
+    assert found.required == {"data": "folder of the corpus"}
     (folder / "alone.py").write_text("import torch\n")
     assert read_training(folder / "alone.py").launcher == "none"
     (folder / "deep.py").write_text("import deepspeed\n")

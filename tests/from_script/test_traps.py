@@ -54,9 +54,7 @@ BROKEN = {
     "substitution": "python train.py $(never ended\n",
     "group": "{ { ( ( if for",
     "escape": "python train.py \\",
-    "no words": "\n".join(
-        ["bash -c", "srun", "mpirun", "env -", "python -m", "read", "module", "cd", "printf -v", "export"]
-    ),
+    "no words": "bash -c\nsrun\nmpirun\nenv -\npython -m\nread\nmodule\ncd\nprintf -v\nexport",
     "deep": "(" * 5000,
     "deep braces": "${x:-" * 3000,
     "deep substitutions": "$(" * 2000,
