@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.cluster.faults import wait_until
 
 
 class Receiver:
@@ -27,10 +28,7 @@ class Receiver:
         return [body for at, _, body in self.messages if at.startswith(f"/{path}/")]
 
     def wait_for(self, count: int, path: str = "ok", seconds: float = 30.0) -> list[str]:
-        end = time.monotonic() + seconds
-        while len(self.bodies(path)) < count:
-            assert time.monotonic() < end, self.messages
-            time.sleep(0.05)
+        wait_until(lambda: len(self.bodies(path)) >= count, seconds, lambda: str(self.messages))
         return self.bodies(path)
 
 

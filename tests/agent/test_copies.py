@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from hpc_launch.agent.copies import output_lines
 from hpc_launch.agent.folders import NotOwnError, TooLargeError, prepare, run_files, workdir_files
 from tests.agent.program import program
 from tests.busy import patience
+from tests.cluster.faults import wait_until
 
 SSH = """\
 #!/bin/bash
@@ -96,13 +96,6 @@ def test_the_time_of_the_last_output_reaches_the_other_host_unless_that_wrote_la
     assert there.stat().st_mtime == later
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + patience(30)
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("host", ["other", "noisy"])  # by tar, as what the login prints would break rsync
 def test_a_host_gets_its_copy_and_what_it_writes_comes_back(host: str, run: Path, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
@@ -139,10 +132,10 @@ def test_a_host_gets_its_copy_and_what_it_writes_comes_back(host: str, run: Path
         (attempt / "ending").touch()
         (other / "agent" / "hang.json").write_text('{"rank": 1}')
         log = attempt / "logs" / "node-1.log"
-        until(lambda: log.exists() and log.read_text() == "a\n")
-        until(lambda: (other / "ending").exists() and (attempt / "agent" / "hang.json").exists())
+        wait_until(lambda: log.exists() and log.read_text() == "a\n")
+        wait_until(lambda: (other / "ending").exists() and (attempt / "agent" / "hang.json").exists())
         assert (attempt / "agent" / "hang.json").read_text() == '{"rank": 1}'
-        until((attempt / "agent" / "last-output").exists)
+        wait_until((attempt / "agent" / "last-output").exists)
         for folder in (attempt, other):
             assert (folder / "stop").read_text() == f"of {folder}\n", "the first one stays"
         assert (attempt / "logs" / "ranks-of-node-1" / "none_x" / "stdout.log").read_text() == "mine\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.agent import lease
+from tests.cluster.faults import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +62,7 @@ def test_a_lease_that_a_logout_removed_is_written_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(lease, "RENEW_S", 0.05)
     own = lease.Lease("a", "ssh-1")
     os.unlink(own.path)
-    end = time.monotonic() + 60
-    while not list(lease.holders()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: any(lease.holders()), 60)
     own.release()
 
 

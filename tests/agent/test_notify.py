@@ -18,6 +18,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.status.tracker import notify_problems
 from tests.agent.program import altered, program
 from tests.busy import patience
+from tests.cluster.faults import wait_until
 from tests.receiver import Receiver, receiver
 
 HOSTILE = "<!channel> @all ``` [x](http://evil) \x1b[31m\u202e\nTitle: forged\r\n\r\n" + "x" * 5000
@@ -235,10 +236,9 @@ def messages(folder: Path) -> list[dict[str, Any]]:
 
 
 def wait_for(folder: Path, *kinds: str) -> None:
-    end = time.monotonic() + patience(15)
-    while [one["event"] for one in messages(folder)] != list(kinds):
-        assert time.monotonic() < end, messages(folder)
-        time.sleep(0.05)
+    wait_until(
+        lambda: [one["event"] for one in messages(folder)] == list(kinds), patience(15), lambda: str(messages(folder))
+    )
 
 
 def follower(attempt: Path, parent: int) -> subprocess.Popen[bytes]:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from hpc_launch.agent.job_processes import start_of
 from tests.agent.program import altered, program
 from tests.busy import patience
+from tests.cluster.faults import wait_until
 
 TITLED = """\
 import ctypes, os, signal, sys, time
@@ -69,10 +69,7 @@ def test_what_wrote_over_its_environment_is_not_left_behind(tmp_path: Path) -> N
     end = [*program("job_processes"), "end", folder, "1"]
     try:
         subprocess.run(end, check=True, timeout=60)
-        limit = time.monotonic() + patience(5)
-        while any(map(start_of, pids)) and time.monotonic() < limit:
-            time.sleep(0.02)
-        assert [start_of(pid) for pid in (*pids, launcher.pid)] == [None] * 3
+        wait_until(lambda: not any(map(start_of, (*pids, launcher.pid))), patience(5))
         assert other.poll() is None
     finally:
         for process in (launcher, other):

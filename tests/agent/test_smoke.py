@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from hpc_launch.agent.describe_host import probe
 from tests.agent.program import program
+from tests.cluster.faults import wait_until
 
 
 def run(
@@ -91,10 +91,7 @@ def test_another_user_who_connects_is_no_node(tmp_path: Path) -> None:
     strangers = []
 
     def connect() -> None:
-        end = time.monotonic() + 60
-        while not (tmp_path / "meeting.json").exists():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until((tmp_path / "meeting.json").exists, 60)
         port = json.loads((tmp_path / "meeting.json").read_text())["port"]
         bad = [b"x" * 4096, b"x" * 64, b"x" * 9, b""]
         for data in bad * 40:

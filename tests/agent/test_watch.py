@@ -19,6 +19,7 @@ from hpc_launch.agent import job_processes as processes
 from hpc_launch.agent import watch_hang as hangs
 from tests.agent.program import program
 from tests.busy import patience
+from tests.cluster.faults import wait_until
 
 LAUNCHER = textwrap.dedent(
     """
@@ -132,9 +133,7 @@ def test_a_launcher_that_ends_before_the_watcher_begins_leaves_none_behind(node:
     words = ["bash", "-c", f'bash -c {shlex.quote(script)} watch "$@" $$ & exec true', "launcher", str(gate), *watch]
     subprocess.run(words, timeout=60, check=True)
     gate.write_text("\n")
-    told, end = node.folder / "agent" / "node-0.jsonl", time.monotonic() + 30
-    while not told.exists() and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_until((node.folder / "agent" / "node-0.jsonl").exists, 30)
     assert _until_its_end(node.folder, 30)[-1]["event"] == "end"
 
 
@@ -256,10 +255,7 @@ def test_how_far_the_processes_are_is_one_event_for_each_change(tmp_path: Path) 
     told = tmp_path / "agent" / "node-0.jsonl"
 
     def wait_for(word: str) -> list[dict[str, str]]:
-        until = time.monotonic() + 30
-        while not told.exists() or word not in told.read_text():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(lambda: told.exists() and word in told.read_text(), 30)
         return [event["marks"] for event in map(json.loads, told.read_text().splitlines()) if "marks" in event]
 
     try:
