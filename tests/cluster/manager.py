@@ -107,7 +107,8 @@ class Manager:
         for process in children(self.nodes[node]):
             if Path(f"/proc/{process}/comm").read_text().strip() == "slurmd":
                 os.kill(process, signal.SIGKILL)
-                raise RuntimeError(f"no slurmd on {node}")
+                return
+        raise RuntimeError(f"no slurmd on {node}")
 
     def start_daemon(self, daemon: str) -> None:
         """Start a daemon again that was stopped, and wait until it answers."""
