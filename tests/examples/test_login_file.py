@@ -29,13 +29,12 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
     user.cluster.write(netrc, f"machine api.wandb.ai\n  login user\n  password {KEY}\n", mode=0o600)
     profile = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: online")
     user.job(profile + "internet: direct\n", "sites/online.yaml")
-    binds = user.cluster.python_folders
     job = {
         "name": "look",
         "nodes": 2,
         "launcher": "srun",
         "trackers": ["wandb"],
-        "container": {"image": str(sif), "binds": binds, "home": False},
+        "container": {"image": str(sif), "binds": user.binds, "home": False},
         "command": ["sh", "-c", LOOK],
     }
     told = {"NETRC": str(netrc)}
@@ -46,7 +45,7 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
     assert said.count("1") == 2
     assert said.count("mode is") == 2
     assert "written" not in said
-    assert "home folder is visible" not in said
+    assert "home is seen" not in said
     runs = user.home / "runs"
     assert not [path for path in runs.rglob("*") if path.is_file() and KEY in path.read_text(errors="replace")]
     assert "spoilt" not in netrc.read_text()

@@ -63,7 +63,8 @@ def build_image(scene: Scene) -> None:
 
 def into_image(scene: Scene, sif: Path) -> None:
     """The training runs in an image into which this Python is bound."""
-    scene.row.job["container"] = {"image": str(sif), "binds": [*scene.cluster.python_folders, str(scene.user.home)]}
+    binds = [*scene.user.binds, str(scene.user.home)]
+    scene.row.job["container"] = {"image": str(sif), "binds": binds}
 
 
 def remove_image(scene: Scene) -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import platform
 import re
+import sys
 import tarfile
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import pytest
 from tests.cluster import Cluster
 from tests.cluster.faults import PATIENCE_S
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
+from tests.slurm.test_continuation import COUNTING
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
@@ -46,13 +49,12 @@ def image(cluster_sid: Cluster, sif: Path) -> Path:
 
 
 @pytest.fixture
-def container(cluster_sid: Cluster, image: Path, user: User) -> dict[str, object]:
+def container(image: Path, user: User) -> dict[str, object]:
     """`container:` of a job in the image: with the tests' Python, and a folder of the user's own as /data."""
     user.job("of the user", "data/words")
-    python = cluster_sid.python_folders
     return {
         "image": str(image),
-        "binds": [*python, f"{user.home}/data:/data"],
+        "binds": [*user.binds, f"{user.home}/data:/data"],
         "prelude": [{"set": {"STEP": "inside"}}],
     }
 
@@ -139,21 +141,51 @@ def test_srun_starts_each_process_in_the_image(user: User, container: dict[str, 
     assert re.findall(r"RANK (\d)", third) == ["3"]
 
 
-def test_modules_of_the_runtime_come_before_it_and_steps_inside_after_it(
-    user: User, container: dict[str, object]
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "warning", "listen"),
+    [prove("torchrun", "USR1", "USR1"), prove("srun", "USR1", "USR1"), ("torchrun", "file", "hook")],
+)
+def test_a_training_inside_is_warned_and_goes_on(
+    user: User, container: dict[str, object], launcher: str, warning: str, listen: str
 ) -> None:
-    """The module command is the site's, here a function that a file of it defines."""
-    tool = user.job('module() { [ "$1" = load ] && export LOADED=${LOADED:+$LOADED,}$2; }\n', "modules.sh")
-    user.site(f"prelude: [{{source: {tool}}}]\ncontainers: {{modules: [runtime/1]}}\n")
-    inside = user.job('export FROM_FILE="$LOADED" MINE=file\n', "data/inside.sh")
-    prelude = [{"source": inside.replace(f"{user.home}/data", "/data")}, {"prepend": {"PATH": "/data/bin"}}]
-    boxed = {**container, "modules": ["runtime/2"], "prelude": prelude}
-    text = job(user, boxed, launcher="srun", command="sh -c 'echo SEEN $FROM_FILE $MINE $PATH'", env={"MINE": "job"})
-    done = user.launch("submit", text, "--wait")
+    """The image has nothing of hpc-launch: the hooks come by the run folder."""
+    sets = [f"launcher={launcher}", f"checkpoint.warn={warning}", f"args.listen={listen}"]
+    sets.append(f"container={json.dumps(container)}")
+    done = user.launch("drill", user.job(COUNTING), "--json", *(f"--set={one}" for one in sets))
     assert done.returncode == 0, done.stdout + done.stderr
-    seen = re.findall(r"SEEN (\S+) (\S+) (\S+)", user.launch("logs", "@last").stdout)
-    assert [one[:2] for one in seen] == [("runtime/1,runtime/2", "job")] * 2
-    assert all(path.startswith("/data/bin:") for _, _, path in seen)
+    found = json.loads(done.stdout)
+    assert found["resumed_at_step"] == found["checkpoint_step"] + 1
+
+
+def test_variables_and_arguments_arrive_inside_as_written(user: User, container: dict[str, object]) -> None:
+    dump = user.home / "dump.py"
+    user.job("import json, os, sys\nprint('DUMP' + json.dumps([sys.argv[1:], dict(os.environ)]))\n", "dump.py")
+    hostile = {"HCA": "mlx5_0,mlx5_1", "SHELL_TEXT": "$(id) `id` $HOME \\ \"' ;", "LINES": "a\nb", "EQUALS": "=x=,y="}
+    arguments = ["$(id)", "a b", "", "-x", ":", "ünï", "a\nb"]
+    text = {
+        "name": "dump",
+        "launcher": "srun",
+        "nodes": 2,
+        "command": [sys.executable, str(dump)],
+        "args": arguments,
+        "env": hostile,
+        "container": {**container, "stage": "node"},  # the image is read from the nodes' memory
+    }
+    done = user.launch("submit", user.job(json.dumps(text)), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = user.home.glob("runs/dump-*/attempts/001/batch.log")
+    assert "staged: copied to 2 nodes, reused on 0; 0 use the original" in log.read_text()
+    dumps = re.findall(r"DUMP(.*)", user.launch("logs", "@last", "--node", "1").stdout)
+    assert len(dumps) == 1
+    argv, environment = json.loads(dumps[0])
+    assert argv == arguments
+    assert {name: environment.get(name) for name in hostile} == hostile
+    assert environment["RANK"] == "1"
+    assert environment["APPTAINER_CONTAINER"].startswith(f"/dev/shm/hpc-launch-{user.cluster.uid}/")
+    for node in ("n1", "n2"):
+        assert user.cluster.node_exec(node, ["find", "/dev/shm", "-type", "f"]).stdout == "", "memory is given back"
 
 
 def layout(folder: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
+from tests.marks import prove
 from tests.slurm.user import User
 
 JOB = "name: unchanged\nnodes: 2\nprocesses_per_node: 1\nscript: train.py\nretry: 1\n"
@@ -32,8 +33,14 @@ class Stranger(User):
         return {key: value for key, value in super().env.items() if not key.startswith("HPC_LAUNCH_SITE")}
 
 
-def from_nothing(stranger: Stranger, release: str) -> None:
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("kind", "release"), [("cluster", "22.05"), prove("cluster_trixie", "24.11"), prove("cluster_sid", "26.05")]
+)
+def test_from_nothing_to_a_run(request: pytest.FixtureRequest, kind: str, release: str) -> None:
     """Learn the site with a job on its nodes, run the job, and look for drift."""
+    cluster: Cluster = request.getfixturevalue(kind)
+    stranger = Stranger(cluster, cluster.user_folder("stranger-"))
     stranger.job(TRAIN, "train.py")
     job = stranger.job(JOB)
     done = stranger.launch("render", job)
@@ -62,20 +69,6 @@ def from_nothing(stranger: Stranger, release: str) -> None:
     assert (status["state"], status["site"]) == ("COMPLETED", "testcluster")
     assert "sum 2.0" in stranger.launch("logs", "@last").stdout
     assert stranger.launch("sites", "check", "--live", "testcluster").returncode == 0
-
-
-def test_on_22_05(cluster: Cluster, user_dir: Path) -> None:
-    from_nothing(Stranger(cluster, user_dir), "22.05")
-
-
-@pytest.mark.prove
-def test_on_24_11(cluster_trixie: Cluster, user_dir: Path) -> None:
-    from_nothing(Stranger(cluster_trixie, user_dir), "24.11")
-
-
-@pytest.mark.prove
-def test_on_26_05(cluster_sid: Cluster, user_dir: Path) -> None:
-    from_nothing(Stranger(cluster_sid, user_dir), "26.05")
 
 
 def test_drift_is_named_row_by_row(disturbed_cluster: Cluster, user_dir: Path) -> None:

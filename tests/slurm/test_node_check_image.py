@@ -43,7 +43,6 @@ class Boxed:
         self.user.job("", "site/torch/__init__.py")
         self.user.job("", "site/helper/__init__.py")
         self.user.job("import torch\nimport helper\nprint('TRAINED', flush=True)\n", "train.py")
-        binds = cluster.python_folders
         self.words: dict[str, Any] = {
             "name": "boxed",
             "preflight": "quick",
@@ -54,7 +53,7 @@ class Boxed:
             "script": str(home / "train.py"),
             "environment": {"python": sys.executable},
             "env": {"PYTHONPATH": str(home / "site")},
-            "container": {"image": self.image, "binds": binds},
+            "container": {"image": self.image, "binds": self.user.binds},
             "retry": {"max_attempts": 1},
         }
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.faults import wait_until
-from tests.slurm.user import PROFILES, User
+from tests.slurm.user import User
 
 pytestmark = pytest.mark.cluster
 
-SPOT = "sites/spot.yaml"
 
 JOB = r"""
 name: nightly
@@ -52,72 +51,6 @@ def test_stages_follow_each_other_with_no_client_running(user: User) -> None:
     assert set(states.values()) == {("COMPLETED", True)}
     assert sorted((folder / "watched").read_text().splitlines()) == [best.replace("1/steps/1", "0/steps/2"), best]
     assert user.status(f"{answer['run']}/train/1")["run"] == f"{answer['run']}/train/1"
-
-
-TRAIN = r"""
-cd "$HPC_LAUNCH_RUN_DIR"; mkdir -p steps; s=${HPC_LAUNCH_RESUME_STEP:-0}
-while [ "$s" -lt 4 ]; do
-    sleep 10; s=$((s + 1)); echo x >steps/.tmp; mv steps/.tmp steps/$s; echo "step $s/4 loss $0"
-done
-"""
-
-LONG = r"""
-name: nightly
-site: spot
-launcher: none
-time: 10
-cpus_per_node: 1
-hang: false
-retry: {max_attempts: 6, backoff: 1s}
-progress: {step: 'step (\d+)/(\d+)', loss: 'loss (\S+)'}
-jobs:
-  prepare: {command: [sh, -c, 'echo prepared']}
-  train:
-    after: prepare
-    cpus_per_node: 5
-    command: [sh, -c, TRAIN]
-    args: [9]
-    checkpoint: {dir: "${run.dir}/steps", pattern: '(\d+)'}
-    sweep: {grid: {args: [[4], [2], [1], [3]]}}
-  evaluate: {after: train, command: [sh, -c, 'echo "$0" >>"$HPC_LAUNCH_RUN_DIR/../best"', "${train.best.checkpoint}"]}
-  watch:
-    on: {checkpoint: train}
-    command: [sh, -c, 'echo "$0" >>"$HPC_LAUNCH_RUN_DIR/../watched"', "${train.folder}/${train.step}"]
-"""
-
-
-@pytest.mark.prove
-@pytest.mark.slow
-def test_it_ends_well_though_a_node_dies_and_the_second_stage_is_preempted(user_in_trouble: User) -> None:
-    user, limit = user_in_trouble, 900.0
-    profile = (PROFILES / "testcluster.yaml").read_text()
-    user.job(profile.replace("name: testcluster", "name: spot").replace("partition: gpu\n", "partition: low\n"), SPOT)
-    answer = user.submit(LONG.replace("TRAIN", json.dumps(TRAIN.replace("${", "$${"))))
-    folder = Path(answer["folder"])
-    points = [folder / f"{folder.name}.train" / f"{folder.name}.train.{number}" for number in range(4)]
-
-    def said() -> str:
-        logs = sorted([*folder.rglob("hook.log"), *folder.rglob("batch.log")])
-        return "\n".join(f"{path.relative_to(folder)}: {path.read_text()[-1500:]}" for path in logs)
-
-    wait_until(lambda: all((point / "steps/1").exists() for point in points), explain=said, timeout=limit)
-    high = ["sbatch", "-p", "high", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "sleep 1"]
-    user.cluster.run(high, check=True)
-    wait_until(
-        lambda: all((point / "attempts/002/start.json").exists() for point in points), explain=said, timeout=limit
-    )
-    node = json.loads((points[2] / "attempts/002/start.json").read_text())["nodes"]
-    user.cluster.kill_node(node)
-    wait_until(lambda: (folder / "best").exists(), explain=said, timeout=limit)
-    watched = {f"{point}/{step}" for point in points for step in range(1, 5)}
-    wait_until(lambda: set((folder / "watched").read_text().split()) == watched, explain=said, timeout=limit)
-
-    # Only now a client looks.
-    status = user.until(answer["run"], "COMPLETED", "FAILED", seconds=limit)
-    assert {one["stage"]: one["state"] for one in status["stages"]} == dict.fromkeys(answer["stages"], "COMPLETED")
-    assert sorted((folder / "watched").read_text().split()) == sorted(watched)
-    assert (folder / "best").read_text() == f"{points[2]}/steps/4\n"
-    assert (points[2] / "attempts" / "003").exists()
 
 
 LAST = r"""

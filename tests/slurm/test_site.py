@@ -63,13 +63,15 @@ def test_steps_and_variables_are_where_the_profile_puts_them(user: User) -> None
     assert [name for name in names if f"{name}\n" not in found] == []
 
 
-# --- Inside an image, in a real Apptainer: files sourced there, and whose word is the last ---
+# --- Inside an image, in a real Apptainer: modules before it, files sourced there, and whose word is the last ---
 
 INSIDE_SITE = """
 name: here
 extends: testcluster
 prelude:
+  - {source: "HOME/modules.sh"}
   - {source: "HOME/adapt.sh", where: container, when: {container: true}}
+containers: {modules: [runtime/1]}
 env:
   - {set: {FROM_INSIDE_SITE: site, KEPT: site}}
   - {set: {FROM_INSIDE_SITE: inner}, scope: container}
@@ -84,14 +86,24 @@ nodes: 2
 launcher: srun
 time: 2m
 env: {MINE: job, GONE: job}
-container: {image: SIF, binds: [HOME]}
-command: [sh, -c, 'echo "$RANK|$FROM_INSIDE_SITE|$ONLY_INSIDE|$MINE|$KEPT|$NODE_SCOPE|$${GONE-gone}|$ADAPTED"']
+container:
+  image: SIF
+  binds: [HOME]
+  modules: [runtime/2]
+  prelude: [{source: HOME/inside.sh}, {prepend: {PATH: /data/bin}}]
+command:
+  - sh
+  - -c
+  - echo "$RANK|$FROM_INSIDE_SITE|$ONLY_INSIDE|$MINE|$KEPT|$NODE_SCOPE|$${GONE-gone}|$ADAPTED|$FROM_FILE|$PATH"
 """
 
 
 @pytest.mark.slow
 def test_a_file_sourced_inside_does_not_beat_the_job(cluster_sid: Cluster, user_dir: Path, sif: Path) -> None:
+    """The module command is the site's, here a function that a file of it defines."""
     user = User(cluster_sid, user_dir)
+    user.job('module() { [ "$1" = load ] && export LOADED=${LOADED:+$LOADED,}$2; }\n', "modules.sh")
+    user.job('export FROM_FILE="$LOADED" MINE=file\n', "inside.sh")
     user.job("export ADAPTED=yes MINE=adapted FROM_INSIDE_SITE=adapted\n", "adapt.sh")
     user.job(INSIDE_SITE.replace("HOME", str(user.home)), "config/hpc-launch/sites/here.yaml")
     job = user.job(INSIDE_JOB.replace("SIF", str(sif)).replace("HOME", str(user.home)))
@@ -99,4 +111,4 @@ def test_a_file_sourced_inside_does_not_beat_the_job(cluster_sid: Cluster, user_
     log = user.launch("logs", "@last").stdout
     assert done.returncode == 0, done.stdout + done.stderr + log
     for rank in (0, 1):
-        assert f"{rank}|inner|of rank {rank}|job|site|{rank}|job|yes" in log
+        assert f"{rank}|inner|of rank {rank}|job|site|{rank}|job|yes|runtime/1,runtime/2|/data/bin:" in log

@@ -1,6 +1,6 @@
 """Strategies by each launcher, bare and inside Apptainer: they compute what one process would, and end as they should.
 
-What `tests.slurm.test_strategies`, `test_launchers` and `test_apptainer` leave open of the table in
+What `tests.slurm.test_strategies`, `test_launchers` and `test_apptainer_images` leave open of the table in
 `docs/launch-table.md`. One job trains in several ways in turn; then it is warned, and its last rank ends with 7.
 """
 
@@ -45,8 +45,8 @@ def alone() -> list[float]:
 @pytest.fixture
 def boxed(cluster_sid: Cluster, sif: Path, user_dir: Path) -> tuple[User, dict[str, Any]]:
     """A user, and `container:` of a job in the small image, with the tests' own Python bound in."""
-    binds = cluster_sid.python_folders
-    return User(cluster_sid, user_dir), {"image": str(sif), "binds": binds}
+    user = User(cluster_sid, user_dir)
+    return user, {"image": str(sif), "binds": user.binds}
 
 
 def job(user: User, how: str, launcher: str, stage: int, **keys: object) -> str:

@@ -37,7 +37,9 @@ def test_ctrl_c_detaches_from_the_run(user: SshUser) -> None:
     wait_until(lambda: bool(list(user.home.glob("runs/*/attempts/001/began-0"))), timeout=patience(60))
     client.send_signal(signal.SIGINT)
     output = client.communicate(timeout=patience(30))
+    assert client.returncode == 130, output
     assert "the job keeps running" in output[1]
+    assert "hpc-launch watch" in output[1]
     wait_until(lambda: not user.processes("n1", "attached_run"), timeout=patience(15))
     time.sleep(1)
     assert user.status()["state"] in {"STARTING", "RUNNING"}
