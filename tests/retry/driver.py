@@ -53,6 +53,11 @@ def drive(
         return recover(run, tracker, scheduler, inside=inside, here=here, successor=successor)
 
 
+def jobs(run: RunFolder) -> list[str | None]:
+    """The job of each attempt."""
+    return [Reader().read(attempt).job_id for attempt in run.attempts()]
+
+
 def main(arguments: list[str]) -> int:
     scheduler, run = FakeScheduler(Path(arguments[0])), RunFolder(Path(arguments[1]))
     kind, action, *nodes = (word for word in arguments[2:] if word != "--here")

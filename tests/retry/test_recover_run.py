@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.base.errors import Unreachable, UsageError
-from hpc_launch.job.retry import Retry
+from hpc_launch.job.retry import Reaction, Retry, RetryStep
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
 from hpc_launch.retry.decision import next_attempt
@@ -28,7 +28,8 @@ from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
-from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new
+from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new, submit_next
+from hpc_launch.schedulers.slurm.pending_reasons import never
 from hpc_launch.service import poll
 from tests.retry.driver import drive
 from tests.runs.fake import Clock, FakeScheduler
@@ -204,23 +205,33 @@ def test_a_requeue_by_slurm_does_not_reset_the_limit_on_excluded_nodes(runs: Pat
     assert options(run)[0] == "--exclude=n1,n2", "n3 would be the third"
 
 
-def test_a_failed_node_that_no_log_names_is_the_one_that_is_down(runs: Path, scheduler: FakeScheduler) -> None:
-    run = failed(runs, scheduler, ended=False)
-    scheduler.set("1", state="NODE_FAIL", exit_code=None)
+@pytest.mark.parametrize(
+    ("plan", "named", "state", "excluded"),
+    [
+        ({}, (), "down*", ["--exclude=n2"]),
+        ({}, (), "draining", []),  # an administrator drains it; it did not fail
+        # The job needs all nodes.
+        ({"nodes": 4, "least_nodes": 4}, ("n1",), "down*", []),
+        ({"site_hosts": 2}, ("n1",), "down*", []),
+    ],
+)
+def test_the_nodes_that_the_next_attempt_keeps_off(  # noqa: PLR0917 - the columns of the table above
+    runs: Path,
+    scheduler: FakeScheduler,
+    plan: dict[str, Any],
+    named: tuple[str, ...],
+    state: str,
+    excluded: list[str],
+) -> None:
+    run = failed(runs, scheduler, ended=bool(named), **plan)
+    scheduler.states = {"n2": state}
+    if not named:
+        scheduler.set("1", state="NODE_FAIL", exit_code=None)
+    kind = "gpu_hardware" if named else "node_failure"
 
-    assert drive(run, scheduler, "node_failure", "RETRY_ELSEWHERE").kind == "submitted"
+    assert drive(run, scheduler, kind, "RETRY_ELSEWHERE", *named).kind == "submitted"
 
-    assert options(run) == ["--exclude=n2"]
-
-
-def test_a_node_that_an_administrator_drains_did_not_fail(runs: Path, scheduler: FakeScheduler) -> None:
-    run = failed(runs, scheduler, ended=False)
-    scheduler.set("1", state="NODE_FAIL", exit_code=None)
-    scheduler.states = {"n2": "draining"}
-
-    assert drive(run, scheduler, "node_failure", "RETRY_ELSEWHERE").kind == "submitted"
-
-    assert not [option for option in options(run) if option.startswith("--exclude")]
+    assert [option for option in options(run) if option.startswith("--exclude")] == excluded
 
 
 def test_a_copy_of_a_run_is_left_alone(runs: Path, scheduler: FakeScheduler) -> None:
@@ -233,17 +244,6 @@ def test_a_copy_of_a_run_is_left_alone(runs: Path, scheduler: FakeScheduler) -> 
     with pytest.raises(UsageError, match=f"is a copy of the run {run.name}"):
         next_attempt(copy)
     assert drive(run, scheduler, "node_failure", "RETRY").kind == "submitted"
-
-
-@pytest.mark.parametrize("plan", [{"nodes": 4, "least_nodes": 4}, {"site_hosts": 2}])
-def test_where_the_job_needs_all_nodes_none_is_kept_off(
-    runs: Path, scheduler: FakeScheduler, plan: dict[str, Any]
-) -> None:
-    run = failed(runs, scheduler, **plan)
-
-    assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1").kind == "submitted"
-
-    assert not [option for option in options(run) if option.startswith("--exclude")]
 
 
 def test_inside_the_job_the_next_one_waits_for_this_one(runs: Path, scheduler: FakeScheduler) -> None:
@@ -278,16 +278,6 @@ def test_a_failure_whose_verdict_has_to_wait_is_not_final(runs: Path, scheduler:
     assert poll.shown(status, DriverOutcome("ended", "it stops here"), time.time()).state == "FAILED"
 
 
-def test_a_run_that_a_person_cancelled_has_no_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:
-    run = failed(runs, scheduler)
-    scheduler.fault = "refuse"
-    attempt = run.attempts()[0]
-    attempt.cancel.write_text(json.dumps({"time": 1, "by": "alice", "host": "h"}))
-
-    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "ended"
-    assert len(run.attempts()) == 1
-
-
 def test_a_cancel_between_two_attempts_holds(runs: Path, scheduler: FakeScheduler) -> None:
     run = failed(runs, scheduler)
     told = {"action": "RETRY", "reason": "stale", "failure_class": "filesystem_error", "time": 1, "not_before": 1}
@@ -314,19 +304,13 @@ def test_a_refused_attempt_ends_the_run_with_the_scheduler_s_words(runs: Path, s
 
 
 def test_a_change_that_would_be_refused_stops_with_the_reason(runs: Path, scheduler: FakeScheduler) -> None:
-    retry = Retry(on={"host_oom": recovery_reaction()})
+    retry = Retry(on={"host_oom": Reaction(steps=[RetryStep(set={"nodes": 99})])})
     run = failed(runs, scheduler, retry=retry)
 
     move = drive(run, scheduler, "host_oom", "RETRY_CHANGED")
 
     assert move.kind == "ended"
     assert "the changed job is refused" in move.words
-
-
-def recovery_reaction() -> Any:
-    from hpc_launch.job.retry import Reaction, RetryStep
-
-    return Reaction(steps=[RetryStep(set={"nodes": 99})])
 
 
 def test_runs_of_others_and_of_older_versions_are_left_alone(runs: Path, scheduler: FakeScheduler) -> None:
@@ -354,8 +338,6 @@ def test_two_failures_without_progress_end_the_run(runs: Path, scheduler: FakeSc
 
 
 def test_after_a_person_s_resubmission_the_counting_begins_anew(runs: Path, scheduler: FakeScheduler) -> None:
-    from hpc_launch.runs.submitting.submit_attempt import submit_next
-
     run = failed(runs, scheduler)
     assert drive(run, scheduler, "import_error", "STOP").kind == "ended"
     again = prepared(runs, plan=json.loads(run.attempts()[0].plan.read_text()), secrets={})
@@ -365,18 +347,29 @@ def test_after_a_person_s_resubmission_the_counting_begins_anew(runs: Path, sche
     assert drive(run, scheduler, "nccl_timeout", "RETRY").kind == "submitted"
 
 
-def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeScheduler) -> None:
-    clock = Clock()
-    scheduler.clock = clock
+def waits(runs: Path, scheduler: FakeScheduler, reason: str) -> tuple[RunFolder, Clock]:
+    """A run whose job, 1, waits for a reason, and the time."""
+    clock = scheduler.clock = Clock()
     plan = {"scheduler": "slurm", "recovery": RetryPlan(), "excluded": []}
     run, _, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
-    scheduler.set(job_id, reason="PartitionNodeLimit")
+    scheduler.set(job_id, reason=reason)
+    return run, clock
+
+
+def stuck(run: RunFolder, scheduler: FakeScheduler) -> str:
+    tracker = RunTracker([run], lambda _: scheduler, never=never, clock=scheduler.clock)
+    tracker.poll(fresh=True)
+    return recover_run.recover(run, tracker, scheduler).kind
+
+
+def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeScheduler) -> None:
+    run, clock = waits(runs, scheduler, "PartitionNodeLimit")
 
     assert stuck(run, scheduler) == "waiting"
-    assert scheduler.record(job_id).state == "PENDING", "somebody may mend it"
+    assert scheduler.record("1").state == "PENDING", "somebody may mend it"
     clock.sleep(301)
     assert stuck(run, scheduler) == "waiting"
-    assert scheduler.record(job_id).state == "CANCELLED"
+    assert scheduler.record("1").state == "CANCELLED"
 
     status = status_of(run, scheduler)
     assert (status.state, status.attempts[0].failure_class) == ("STOPPED", "submit_rejected")
@@ -384,25 +377,12 @@ def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeSche
 
 @pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "Resources"])
 def test_what_a_person_holds_is_left_to_that_person(runs: Path, scheduler: FakeScheduler, reason: str) -> None:
-    clock = Clock()
-    scheduler.clock = clock
-    plan = {"scheduler": "slurm", "recovery": RetryPlan(), "excluded": []}
-    run, _, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
-    scheduler.set(job_id, reason=reason)
+    run, clock = waits(runs, scheduler, reason)
 
     for _ in range(2):
         assert stuck(run, scheduler) == "nothing"
         clock.sleep(10_000)
-    assert scheduler.record(job_id).state == "PENDING"
-
-
-def stuck(run: RunFolder, scheduler: FakeScheduler) -> str:
-    from hpc_launch.runs.status.tracker import RunTracker
-    from hpc_launch.schedulers.slurm.pending_reasons import never
-
-    tracker = RunTracker([run], lambda _: scheduler, never=never, clock=scheduler.clock)
-    tracker.poll(fresh=True)
-    return recover_run.recover(run, tracker, scheduler).kind
+    assert scheduler.record("1").state == "PENDING"
 
 
 # --- Many drivers, killed and frozen ones ---
@@ -522,16 +502,21 @@ def test_a_cancel_while_the_scheduler_was_away_is_carried_out_by_the_next_driver
     assert len(run.attempts()) == 1
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_nothing_follows_a_job_that_ended_before_its_cancellation_arrived(
-    runs: Path, scheduler: FakeScheduler, *, inside: bool
+@pytest.mark.parametrize(
+    ("state", "inside", "kind"), [("FAILED", False, "ended"), ("TIMEOUT", True, None), ("TIMEOUT", False, None)]
+)
+def test_nothing_follows_a_run_that_a_person_cancelled_even_if_its_job_ended_before_that_arrived(
+    runs: Path, scheduler: FakeScheduler, state: str, *, inside: bool, kind: str | None
 ) -> None:
     run = failed(runs, scheduler)
-    (run.attempts()[-1].cancel).write_text(json.dumps({"time": scheduler.clock(), "by": "alice"}))
-    scheduler.set("1", state="TIMEOUT")
+    scheduler.fault = "refuse"
+    run.attempts()[-1].cancel.write_text(json.dumps({"time": scheduler.clock(), "by": "alice", "host": "h"}))
+    scheduler.set("1", state=state)
+    told = ("time_limit", "CONTINUE") if state == "TIMEOUT" else ("filesystem_error", "RETRY")
 
-    drive(run, scheduler, "time_limit", "CONTINUE", inside=inside)
+    move = drive(run, scheduler, *told, inside=inside)  # type: ignore[arg-type]
 
+    assert move.kind == (kind or move.kind)
     assert len(run.attempts()) == 1
 
 

@@ -17,7 +17,7 @@ from hpc_launch.job.retry import Backoff, Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run, same_job
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.attempt_files import of_attempt
 from hpc_launch.runs.records.submission import abandon
 from hpc_launch.runs.records.verdict_record import read_verdict
 from hpc_launch.runs.submitting import successor_job
@@ -25,7 +25,7 @@ from hpc_launch.runs.submitting.reconcile import GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, write_after
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import JobRecord
-from tests.retry.driver import drive
+from tests.retry.driver import drive, jobs
 from tests.runs.fake import Clock, FakeScheduler
 from tests.runs.samples import prepared, status_of
 
@@ -66,10 +66,6 @@ def hook(run: RunFolder, scheduler: FakeScheduler, *told: Any) -> str:
     kind, action, *nodes = told or ("filesystem_error", "RETRY")
     move = drive(run, scheduler, kind, action, *nodes, inside=True, here=True)
     return f"{move.kind}: {move.words}"
-
-
-def jobs(run: RunFolder) -> list[str | None]:
-    return [Reader().read(attempt).job_id for attempt in run.attempts()]
 
 
 def test_the_job_goes_on_with_the_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:
@@ -167,31 +163,11 @@ SPARES = [
     ("n[1,3-5]", "n[1,5]", (), ["n1", "n5"]),
     ("n[1-3]", "n[1-2]", (), ["n1", "n3"]),  # n2 is out of service
     ("n[1,3-8]", "n[1,3,6]", ("n3",), ["n1", "n4", "n6"]),
+    ("n[1,3]", "n[1,3]", ("n3",), None),
+    ("n[1,3-4]", "n[1,3]", ("n1",), None),
 ]
-"""The job's nodes, those of the attempt, the one that the diagnosis names, and those of the next attempt."""
-
-
-@pytest.mark.parametrize("case", SPARES)
-def test_a_spare_replaces_a_failed_node(
-    runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, tuple[str, ...], Any]
-) -> None:
-    held, used, named, chosen = case
-    monkeypatch.setenv(same_job.HELD, held)
-    run = crashed(runs, scheduler, node=used)
-
-    assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", *named).startswith("submitted: attempt 2 continues")
-
-    assert run.attempts()[1].hosts.read_text().split() == chosen
-
-
-@pytest.mark.parametrize(("held", "named"), [("n[1,3]", "n3"), ("n[1,3-4]", "n1")])
-def test_a_new_job_where_no_spare_is_left_or_the_first_node_failed(
-    runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, held: str, named: str
-) -> None:
-    monkeypatch.setenv(same_job.HELD, held)
-    run = crashed(runs, scheduler, node="n[1,3]")
-    assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", named).startswith("submitted: attempt 2 is job 2")
-
+"""The job's nodes, those of the attempt, the one that the diagnosis names, and those of the next attempt, None: it
+needs a new job, as no spare is left or the first node failed."""
 
 ELASTIC = [
     ("n[1,3-4]", "n[1,3-4]", ("n3",), ["n1", "n4"]),
@@ -201,17 +177,24 @@ ELASTIC = [
     ("n[1,3]", "n[1,3]", ("n3",), None),
     ("n[1,3-5]", "n[1,3-5]", ("n1",), None),
 ]
-"""As above, for a run on two to four nodes; None: it needs a new job."""
+"""As above, for a run on two to four nodes, which goes on with fewer."""
 
 
-@pytest.mark.parametrize("case", ELASTIC)
-@pytest.mark.parametrize("lost", [0, 1])
-def test_an_elastic_run_goes_on_with_fewer_nodes(
-    runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, case: tuple[Any, ...], lost: int
+@pytest.mark.parametrize(
+    ("elastic", "lost", "case"),
+    [(None, 0, one) for one in SPARES] + [((2, 4), lost, one) for one in ELASTIC for lost in (0, 1)],
+)
+def test_the_nodes_of_the_next_attempt_in_the_job(  # noqa: PLR0917 - the columns of the tables above
+    runs: Path,
+    scheduler: FakeScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    elastic: tuple[int, int] | None,
+    lost: int,
+    case: tuple[str, str, tuple[str, ...], list[str] | None],
 ) -> None:
     held, used, named, chosen = case
     monkeypatch.setenv(same_job.HELD, held)
-    run = crashed(runs, scheduler, node=used, elastic=(2, 4), lost_nodes=lost)
+    run = crashed(runs, scheduler, node=used, elastic=elastic, lost_nodes=lost)
 
     outcome = hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", *named)
 
@@ -251,19 +234,22 @@ def test_a_hook_that_is_killed_loses_nothing_and_doubles_nothing(
     assert [job for job in jobs(run) if job] == ["1", "2"]
 
 
-def test_a_rank_that_something_on_the_node_killed_is_a_crash(runs: Path, scheduler: FakeScheduler) -> None:
-    run = crashed(runs, scheduler, exit_code=137, ended=int(scheduler.clock()) - 2)
-    assert hook(run, scheduler).startswith("submitted: attempt 2 continues in job 1")
-
-
-ENDS: list[dict[str, Any]] = [{"exit_code": 143, "signal": "TERM"}, {"exit_code": 143}, {"exit_code": 130}]
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_after_a_signal_the_hook_decides_nothing(runs: Path, scheduler: FakeScheduler, end: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("end", "found"),
+    [
+        ({"exit_code": 143, "signal": "TERM"}, ["1"]),
+        ({"exit_code": 143}, ["1"]),
+        ({"exit_code": 130}, ["1"]),
+        ({"exit_code": 137}, ["1", "1"]),  # something on the node killed a rank
+    ],
+)
+def test_after_a_signal_to_the_job_the_hook_decides_nothing(
+    runs: Path, scheduler: FakeScheduler, end: dict[str, Any], found: list[str]
+) -> None:
     run = crashed(runs, scheduler, **end)
-    assert hook(run, scheduler).startswith(("nothing", "waiting"))
-    assert jobs(run) == ["1"]
+    said = hook(run, scheduler)
+    assert said.startswith(("nothing", "waiting") if found == ["1"] else "submitted: attempt 2 continues in job 1")
+    assert jobs(run) == found
 
 
 def test_other_drivers_leave_the_nodes_to_the_job_until_it_has_decided(runs: Path, scheduler: FakeScheduler) -> None:
@@ -301,8 +287,6 @@ def test_a_new_job_follows_where_the_nodes_are_not_free_of_the_old_attempt(
 
 
 def test_the_record_of_a_job_without_steps_says_nothing_of_earlier_attempts() -> None:
-    from hpc_launch.runs.records.attempt_files import of_attempt
-
     record = JobRecord("1", "COMPLETED", derived_exit_code=1)
     assert of_attempt(record, None) is record
     assert of_attempt(record, 2).derived_exit_code is None

@@ -24,7 +24,7 @@ from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
-from tests.retry.driver import drive
+from tests.retry.driver import drive, jobs
 from tests.runs.fake import Clock, FakeScheduler
 from tests.runs.samples import prepared, status_of
 
@@ -75,10 +75,6 @@ def starts(scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch) -> Callabl
         return f"{move.kind}: {move.words}"
 
     return start
-
-
-def jobs(run: RunFolder) -> list[str | None]:
-    return [Reader().read(attempt).job_id for attempt in run.attempts()]
 
 
 def pending(scheduler: FakeScheduler) -> list[str]:
@@ -222,17 +218,14 @@ def test_it_goes_when_the_run_stops(runs: Path, scheduler: FakeScheduler) -> Non
     assert pending(scheduler) == []
 
 
-def test_it_goes_when_the_run_is_cancelled(runs: Path, scheduler: FakeScheduler) -> None:
+@pytest.mark.parametrize(("name", "left"), [(None, []), ("of another run", ["2"])])
+def test_it_goes_when_the_run_is_cancelled_and_no_job_that_has_its_id_now(
+    runs: Path, scheduler: FakeScheduler, name: str | None, left: list[str]
+) -> None:
     run = running(runs, scheduler)
-    assert cancel_run(run, scheduler) == ["1", "2"]
-    assert pending(scheduler) == []
-
-
-def test_no_job_of_another_run_that_has_its_id_now_is_cancelled(runs: Path, scheduler: FakeScheduler) -> None:
-    run = running(runs, scheduler)
-    scheduler.set("2", name="other")
-    assert cancel_run(run, scheduler) == ["1"]
-    assert pending(scheduler) == ["2"]
+    scheduler.set("2", name=name or scheduler.job("2")["name"])
+    assert cancel_run(run, scheduler) == ["1", "2"][: 2 - len(left)]
+    assert pending(scheduler) == left
 
 
 def test_it_goes_when_a_person_submits_the_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:
