@@ -1,15 +1,18 @@
-"""An exit code of 0 is no proof that a training did its last step."""
+"""An exit code of 0 is no proof that a training did its last step; and what a verdict adds to the state of a run."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from hpc_launch.base.json_records import as_record
+from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure
 from hpc_launch.runs.records.submission import ScriptRecord
+from hpc_launch.runs.records.verdict_record import VerdictRecord
 from hpc_launch.runs.status.progress_reader import Progress
-from hpc_launch.runs.status.run_status import finished, unfinished
+from hpc_launch.runs.status.run_status import finished, unfinished, with_verdict
 
 
 def end(code: int = 0, **more: Any) -> ScriptRecord | None:
@@ -52,3 +55,19 @@ def test_what_is_said_of_one_that_did_not() -> None:
     assert "step 125" in str(unfinished(end(warned=5, saved_step=125), Progress(120, 200, spacing=10)))
     assert unfinished(end(warned=5), Progress()) is None
     assert unfinished(end(7), Progress(120, 200, spacing=10)) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "place"),
+    [
+        ({}, ""),
+        ({"first_failure": FirstFailure("n2")}, ", first on n2"),
+        ({"start": "start: 1 of 2 nodes"}, " during its start (start: 1 of 2 nodes)"),
+        ({"first_failure": FirstFailure("n1"), "start": "imports"}, " during its start (imports), first on n1"),
+    ],
+)
+def test_the_reason_names_where_it_failed(facts: dict[str, Any], place: str) -> None:
+    diagnosis = to_builtins(Diagnosis("container_error", **facts))
+    verdict = VerdictRecord(action="STOP", reason="enough", diagnosis=diagnosis)
+    found = with_verdict("FAILED", "the training ended with exit code 1", verdict)
+    assert found == ("FAILED", f"the training ended with exit code 1{place}; no other attempt: enough")

@@ -1,4 +1,4 @@
-"""Values that a shell wrote, host lists, processes, and reading files that change."""
+"""Processes, records that change or are torn, and journals of several writers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from hpc_launch.base.json_records import as_record
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
-from hpc_launch.runs.records.run_info import ProcessRecord, by_this_process, certainly_gone, this_process
+from hpc_launch.runs.records.run_info import (
+    Journal,
+    ProcessRecord,
+    by_this_process,
+    certainly_gone,
+    read_journals,
+    this_process,
+)
 from hpc_launch.runs.records.submission import Claim, ScriptRecord
 from hpc_launch.schedulers.scheduler import JobRecord
+from tests.runs.fake import Clock
 
 
 def test_this_process_is_there() -> None:
@@ -87,3 +96,50 @@ def test_a_requeued_attempt_runs_the_plan_before_it(tmp_path: Path) -> None:
 
     plans = [plan_of(attempt) or PlanRecord() for attempt in run.attempts()]
     assert [plan.excluded for plan in plans] == [("n1",), ("n1",), ("n1", "n2")]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+def events(run: RunFolder) -> list[str]:
+    return [event.event for event in read_journals(run)]
+
+
+def test_writers_are_merged_by_time(run: RunFolder) -> None:
+    clock = Clock(1000.0)
+    one, two = Journal(run, clock=clock), Journal(run, clock=clock)
+    one.write("run created")
+    clock.sleep(1)
+    two.write("driver came")
+    clock.sleep(1)
+    one.write("submitted", attempt=1, job_id="7")
+
+    assert events(run) == ["run created", "driver came", "submitted"]
+    assert len(list(run.journal.iterdir())) == 2
+    assert {event.pid for event in read_journals(run)} == {os.getpid()}
+
+
+@pytest.mark.parametrize(
+    "torn", [b'{"time": 5, "eve', b"\xff\xfe\n", b"[1]\n", b"\n", b'{"time": "x", "event": "a"}\n']
+)
+def test_a_torn_line_costs_only_itself(run: RunFolder, torn: bytes) -> None:
+    Journal(run).write("run created")
+    (path,) = run.journal.iterdir()
+    with path.open("ab") as stream:
+        stream.write(torn)
+    Journal(run).write("submitted")
+
+    assert events(run) == ["run created", "submitted"]
+
+
+def test_what_cannot_be_written_is_noted_in_silence(run: RunFolder) -> None:
+    run.journal.write_text("a file where the folder should be")
+    journal = Journal(run)
+
+    journal.note("driver came")
+    with pytest.raises(OSError, match="journal"):
+        journal.write("driver came")
+
+    assert read_journals(run) == []
