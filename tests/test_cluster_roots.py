@@ -30,9 +30,7 @@ def test_the_version_of_slurm(cluster_newer: Cluster) -> None:
 def test_a_job_that_ends_well(user: User) -> None:
     command = "sh -c 'echo rank $RANK of $WORLD_SIZE'"
     text = f"name: done\nlauncher: srun\nnodes: 2\nprocesses_per_node: 2\ncommand: {command}\n"
-    done = user.launch("submit", user.job(text), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
+    log = user.completed(user.job(text))
     assert user.status()["state"] == "COMPLETED"
-    log = user.launch("logs", "@last").stdout
     for rank in range(4):
         assert f"rank {rank} of 4" in log

@@ -38,9 +38,7 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
         "command": ["sh", "-c", LOOK],
     }
     told = {"NETRC": str(netrc)}
-    done = user.launch("submit", user.job(json.dumps(job)), "--site", "online", "--wait", env=told)
-    output = user.launch("logs", "@last").stdout
-    assert done.returncode == 0, done.stdout + done.stderr + output
+    output = user.completed(user.job(json.dumps(job)), "--site", "online", env=told)
     said = [line.partition("|")[2].strip() for line in output.splitlines() if line.startswith("node-")]
     assert said.count("1") == 2
     assert said.count("mode is") == 2

@@ -23,9 +23,7 @@ def test_it_runs_once_and_its_srun_fills_the_job(user: User) -> None:
     words = "echo started on $(uname -n) with $(wc -l <$HPC_LAUNCH_ATTEMPT_DIR/hostfile) hosts;"
     inner = 'echo "task $SLURM_PROCID of $SLURM_NTASKS on $(uname -n)"'
     job = user.job(f"{JOB}command: [bash, -c, '{words} srun -n 4 bash -c ''{inner}''']\n")
-    done = user.launch("submit", job, "--wait")
-    output = user.launch("logs", "@last").stdout
-    assert done.returncode == 0, done.stdout + done.stderr + output
+    output = user.completed(job)
     assert re.findall(r"started on (n\d) with (\d) hosts", output) == [(user.status()["attempts"][0]["nodes"][0], "2")]
     tasks = dict(re.findall(r"task (\d) of 4 on (n\d)", output))
     assert tasks["0"] == tasks["1"] != tasks["2"] == tasks["3"]

@@ -107,9 +107,7 @@ def test_the_image_is_checked_and_trained_in_with_c10d(user: User, container: di
     assert done.returncode == 0, done.stdout
     assert {checks[name]["level"] for name in ("image", "binds", "python", "torch", "nccl", "imports")} == {"ok"}
     assert "for CPU only" in checks["torch"]["message"]
-    done = user.launch("submit", str(EXAMPLE), "--wait", *options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    log = user.launch("logs", "@last").stdout
+    log = user.completed(str(EXAMPLE), *options)
     assert {rank for rank, _ in re.findall(r"rank (\d) of 4 on host (n\d)", log)} == {"0", "1", "2", "3"}
     assert "rdzv-backend=c10d" in next(user.home.glob("runs/*/attempts/001/node.sh")).read_text()
 
@@ -129,9 +127,7 @@ def test_what_is_missing_inside_is_found_before_anything_is_queued(user: User, c
 def test_srun_starts_each_process_in_the_image(user: User, container: dict[str, object], options: list[str]) -> None:
     user.job(RANKS, "ranks.py")
     boxed = {**container, "options": options}
-    done = user.launch("submit", job(user, boxed, launcher="srun", processes_per_node=2, script="ranks.py"), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
-    log = user.launch("logs", "@last").stdout
+    log = user.completed(job(user, boxed, launcher="srun", processes_per_node=2, script="ranks.py"))
     seen = re.findall(r"RANK (\d) (\d) (\d) (n\d) (\w+) (\w+) (.*)", log)
     expected = [
         (str(rank), str(rank % 2), "4", f"n{rank // 2 + 1}", "cpu", "inside", "of the user") for rank in range(4)
@@ -173,8 +169,7 @@ def test_variables_and_arguments_arrive_inside_as_written(user: User, container:
         "env": hostile,
         "container": {**container, "stage": "node"},  # the image is read from the nodes' memory
     }
-    done = user.launch("submit", user.job(json.dumps(text)), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
+    user.completed(user.job(json.dumps(text)))
     (log,) = user.home.glob("runs/dump-*/attempts/001/batch.log")
     assert "staged: copied to 2 nodes, reused on 0; 0 use the original" in log.read_text()
     dumps = re.findall(r"DUMP(.*)", user.launch("logs", "@last", "--node", "1").stdout)

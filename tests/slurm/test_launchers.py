@@ -44,8 +44,7 @@ def test_a_rank_that_saves_for_long_after_the_others_ended_is_left_alone(user: U
     saves = (
         "import os, time\nprint('step 1/1', flush=True)\nos.environ['RANK'] == '0' and time.sleep(75)\nprint('saved')\n"
     )
-    done = user.launch("submit", job(user, saves, "srun", nodes=2), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
+    user.completed(job(user, saves, "srun", nodes=2))
     assert user.launch("logs", "@last", "--rank", "0").stdout.count("saved") == 1
 
 
@@ -101,10 +100,9 @@ def test_the_address_is_made_as_the_site_says(user: User, network: str, address:
     command = ["sh", "-c", 'echo "at $MASTER_ADDR through $NCCL_SOCKET_IFNAME and $GLOO_SOCKET_IFNAME."']
     text = {"name": "at", "nodes": 2, "launcher": "srun", "command": command, "retry": {"max_attempts": 1}}
     text["sbatch"] = {"nodelist": "n[1-2]"}  # whatever the test before has left there
-    done = user.launch("submit", user.job(yaml.safe_dump(text)), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
+    log = user.completed(user.job(yaml.safe_dump(text)))
     through = "=eth0,lo and eth0,lo" if "interface: [" in network else " and "
-    assert user.launch("logs", "@last").stdout.count(f"at {address} through {through}.") == 2
+    assert log.count(f"at {address} through {through}.") == 2
 
 
 def test_the_interface_of_the_first_node_is_found_from_a_shell_elsewhere(user: User) -> None:
@@ -139,8 +137,6 @@ def test_processes_see_the_gpus_that_the_site_binds_them_to(
     user.site(f"launch: {launch}\n")
     program = "from os import environ\nprint('rank', environ['RANK'], 'sees', environ.get('CUDA_VISIBLE_DEVICES'))\n"
     keys = {"nodes": 1, "gpus_per_node": 4, "processes_per_node": 4, "cpus_per_node": 4}
-    done = user.launch("submit", job(user, program, launcher, **keys), "--wait")
-    log = user.launch("logs", "@last").stdout
-    assert done.returncode == 0, done.stdout + done.stderr + log
+    log = user.completed(job(user, program, launcher, **keys))
     found = dict(re.findall(r"rank (\d) sees (\S+)", log))
     assert [found[rank] for rank in sorted(found)] == seen

@@ -50,9 +50,7 @@ command:
 @pytest.mark.slow
 def test_steps_and_variables_are_where_the_profile_puts_them(user: User) -> None:
     user.job(SITE, "config/hpc-launch/sites/here.yaml")
-    done = user.launch("submit", user.job(JOB), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = user.launch("logs", "@last").stdout
+    lines = user.completed(user.job(JOB))
     first, second = user.nodes()
     for rank, node in enumerate([first, first, second, second]):
         mine = f"rank {rank} local {rank % 2}"
@@ -107,8 +105,6 @@ def test_a_file_sourced_inside_does_not_beat_the_job(cluster_sid: Cluster, user_
     user.job("export ADAPTED=yes MINE=adapted FROM_INSIDE_SITE=adapted\n", "adapt.sh")
     user.job(INSIDE_SITE.replace("HOME", str(user.home)), "config/hpc-launch/sites/here.yaml")
     job = user.job(INSIDE_JOB.replace("SIF", str(sif)).replace("HOME", str(user.home)))
-    done = user.launch("submit", job, "--wait")
-    log = user.launch("logs", "@last").stdout
-    assert done.returncode == 0, done.stdout + done.stderr + log
+    log = user.completed(job)
     for rank in (0, 1):
         assert f"{rank}|inner|of rank {rank}|job|site|{rank}|job|yes|runtime/1,runtime/2|/data/bin:" in log

@@ -46,9 +46,7 @@ env: {{OMP_NUM_THREADS: 1, DS_ACCELERATOR: cpu}}
 
 def trained(user: User, text: str) -> str:
     """The log of a run to its end."""
-    done = user.launch("submit", user.job(text), "--wait")
-    log = user.launch("logs", "@last").stdout
-    assert done.returncode == 0, done.stdout + done.stderr + log
+    log = user.completed(user.job(text))
     assert user.status()["state"] == "COMPLETED"
     hosts = dict(re.findall(r"rank (\d) of 2 on host (n\d)", log))
     assert hosts["0"] != hosts["1"]

@@ -76,6 +76,13 @@ class User:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
+    def completed(self, job: str, *args: str, env: dict[str, str] | None = None) -> str:
+        """Submit a job file, wait for its good end, and return its log."""
+        done = self.launch("submit", job, "--wait", *args, env=env)
+        log = self.launch("logs", "@last").stdout
+        assert done.returncode == 0, done.stdout + done.stderr + log
+        return log
+
     def status(self, run: str = "@last") -> dict[str, Any]:
         done = self.launch("status", run, "--json")
         assert done.returncode == 0, done.stderr

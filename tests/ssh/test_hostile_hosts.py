@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
@@ -45,22 +44,3 @@ def test_a_start_up_file_that_ends_the_shell_is_named(user: SshUser) -> None:
     assert all(f"{host} runs no command over ssh" in done.stderr for host in hosts), done.stderr
     assert "no service today" in done.stderr
     assert "start-up file" in done.stderr
-
-
-@pytest.mark.prove  # answers of hosts: tests/site_tools/test_learn_hosts.py
-def test_a_site_is_learned_from_hosts_that_print(user: SshUser) -> None:
-    with hostile_hosts(user, "flood", "echo", "dash", "csh", "fish", "exit", "exec") as hosts:
-        listed = user.job("".join(f"{host}\n" for host in ["n1", *hosts]), "hostfile")
-        done = user.launch(
-            "sites", "learn", "learned", "--hosts", listed, "--json", "-o", str(user.home / "learned.yaml")
-        )
-        leases = user.launch("nodes", "leases", "--site", str(user.home / "learned.yaml"), "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [host.split("-")[0] for host in found["unreachable"]] == ["exit", "exec"]
-    assert set(found["hosts"]) == {"n1", *hosts} - set(found["unreachable"])
-    assert {one["state"] for one in json.loads(leases.stdout)} <= {"free", "used"}
-    for text in (done.stdout, done.stderr, leases.stdout, (user.home / "learned.yaml").read_text()):
-        assert "\033" not in text
-        assert "elcome" not in text
-        assert len(text) < 100_000

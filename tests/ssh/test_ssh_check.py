@@ -66,8 +66,7 @@ def as_root(user: SshUser, node: str, commands: str, *, check: bool = True) -> N
 
 
 def test_healthy_hosts_pass_and_the_training_starts(checked: SshUser) -> None:
-    done = checked.launch("submit", job(checked), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr + checked.launch("logs", "@last").stdout
+    checked.completed(job(checked))
     assert (record(checked)["nodes"], record(checked)["bad"], record(checked)["common"]) == (3, [], [])
     assert (attempt(checked) / "trained").exists()
     assert not (attempt(checked) / "environment").exists()

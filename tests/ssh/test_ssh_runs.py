@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
+from tests.cluster.ssh import connect_nodes
 from tests.marks import prove
 from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
 from tests.slurm.user import SMALL
@@ -27,28 +30,17 @@ def job(user: SshUser, program: str, launcher: object, **keys: object) -> str:
 @pytest.mark.torch
 def test_torchrun_trains_over_three_uneven_hosts(user: SshUser) -> None:
     sets = ["--set=nodes=3", "--set=processes_per_node=null", "--set=args.steps=4", "--set=retry.max_attempts=1"]
-    done = user.launch("submit", str(EXAMPLE / "job.yaml"), "--wait", *sets, *SMALL)
-    assert done.returncode == 0, done.stdout + done.stderr + user.launch("logs", "@last").stdout
+    log = user.completed(str(EXAMPLE / "job.yaml"), *sets, *SMALL)
     status = user.status()
     assert (status["state"], status["job_id"][:4]) == ("COMPLETED", "ssh-")
     assert status["attempts"][0]["nodes"] == ["n1", "n2", "n3"]
-    ranks = set(re.findall(r"rank (\d) of 5 on host (n\d)", user.launch("logs", "@last").stdout))
-    assert ranks == {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2"), ("4", "n3")}
-    user.nothing_left()
-
-
-@pytest.mark.prove  # tests.slurm.test_without_srun has pdsh in a job of Slurm
-@pytest.mark.torch("deepspeed")
-def test_deepspeed_trains_over_pdsh(user: SshUser) -> None:
-    launcher = {"name": "deepspeed", "multinode": "pdsh"}
-    program = (
-        "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], 'on', os.uname().nodename)\n"
-    )
-    done = user.launch("submit", job(user, program, launcher), "--wait")
-    log = user.launch("logs", "@last").stdout
-    assert done.returncode == 0, done.stdout + done.stderr + log
-    places = {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2"), ("4", "n3")}
-    assert set(re.findall(r"rank (\d) of 5 on (n\d)", log)) == places
+    assert set(re.findall(r"rank (\d) of 5 on host (n\d)", log)) == {
+        ("0", "n1"),
+        ("1", "n1"),
+        ("2", "n2"),
+        ("3", "n2"),
+        ("4", "n3"),
+    }
     user.nothing_left()
 
 
@@ -123,8 +115,7 @@ def test_a_profile_is_learned_from_the_hosts_and_used(user: SshUser) -> None:
     # Other tests may use the hosts at the same time.
     site["scheduler"]["shared"] = True
     user.job(yaml.safe_dump(site, sort_keys=False), "sites/learned.yaml")
-    run = user.launch("submit", job(user, "print('done')\n", "none", nodes=2), "--site", "learned", "--wait")
-    assert run.returncode == 0, run.stdout + run.stderr
+    user.completed(job(user, "print('done')\n", "none", nodes=2), "--site", "learned")
     assert user.status()["attempts"][0]["nodes"] == ["n1", "n2"]
 
 
@@ -148,6 +139,23 @@ def test_the_hosts_of_a_program_are_leased_and_it_ends_when_one_is_lost(user: Ss
     only = user.until(run, "FAILED", "STOPPED")["attempts"][0]
     assert (only["class"], only["exit_code"]) == ("node_failure", 255), only
     user.nothing_left()
-    done = user.launch("submit", user.job(f"{OWN}command: echo well\n"), "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr + user.launch("logs", "@last").stdout
+    user.completed(user.job(f"{OWN}command: echo well\n"))
+    user.nothing_left()
+
+
+@pytest.mark.prove
+@pytest.mark.torch
+@pytest.mark.parametrize("launcher", ["torchrun", "srun"])
+def test_the_example_trains_in_an_image(cluster_sid: Cluster, user_dir: Path, sif: Path, launcher: str) -> None:
+    connect_nodes(cluster_sid)
+    user = SshUser(cluster_sid, user_dir)
+    user.profile("hosts: {n1: 2, n2: 1}")
+    sets = {"container.image": str(sif), "container.runtime": "apptainer", "container.binds": json.dumps(user.binds)}
+    sets |= {"launcher": launcher, "nodes": "2", "processes_per_node": "null", "args.steps": "4"}
+    sets |= {"retry.max_attempts": "1"}
+    words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+    log = user.completed(str(EXAMPLE / "job.yaml"), *words, *SMALL)
+    assert set(re.findall(r"rank (\d) of 3 on host (n\d)", log)) == {("0", "n1"), ("1", "n1"), ("2", "n2")}
+    (script,) = user.home.glob("runs/*/attempts/001/script.sh")
+    assert "apptainer exec" in script.read_text()
     user.nothing_left()

@@ -1,12 +1,69 @@
-"""Spares over ssh: hosts that the job leases besides, for the next attempt."""
+"""Runs over ssh that lose something: the client that waits, a host, a spare or a process, or that it detaches from."""
 
 from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
 
 import pytest
 import yaml
 
+from tests.busy import patience
 from tests.cluster.faults import wait_until
+from tests.prove.ssh_kills import KINDS, QUICK, play
 from tests.ssh.ssh_user import SshUser
+
+PROGRAM = 'touch "$HPC_LAUNCH_ATTEMPT_DIR/began-0"; exec sleep 300'
+
+
+def waiting_client(user: SshUser) -> subprocess.Popen[str]:
+    """`submit --wait` of a run that has begun."""
+    wanted = {"name": "waits", "nodes": 2, "launcher": "none", "command": ["bash", "-c", PROGRAM], "hang": False}
+    client = user.popen("submit", user.job(yaml.safe_dump(wanted)), "--wait")
+    wait_until(lambda: bool(user.processes("n1", "attached_run")), timeout=patience(60))
+    wait_until(lambda: bool(list(user.home.glob("runs/*/attempts/001/began-0"))), timeout=patience(60))
+    return client
+
+
+def test_a_run_ends_with_the_client_that_waits_for_it(user: SshUser) -> None:
+    client = waiting_client(user)
+    client.kill()
+    user.nothing_left(patience(15))
+    client.communicate()
+    status = user.status()
+    assert (status["state"], len(status["attempts"])) == ("CANCELLED", 1)
+    assert status["reason"].startswith("cancelled by the end of the client on login")
+
+
+def test_ctrl_c_detaches_from_the_run(user: SshUser) -> None:
+    client = waiting_client(user)
+    client.send_signal(signal.SIGINT)
+    output = client.communicate(timeout=patience(30))
+    assert client.returncode == 130, output
+    assert "the job keeps running" in output[1]
+    assert "hpc-launch watch" in output[1]
+    wait_until(lambda: not user.processes("n1", "attached_run"), timeout=patience(15))
+    time.sleep(1)
+    assert user.status()["state"] in {"STARTING", "RUNNING"}
+    assert user.launch("cancel", "@last").returncode == 0
+    user.nothing_left()
+
+
+# --- Something is killed; `make prove` plays the other kinds by the same code ---
+
+SEED = int(os.environ.get("HPC_LAUNCH_PROVE_SEED", "4"))
+
+
+@pytest.mark.parametrize("kind", random.Random(SEED).sample(QUICK, 1))
+def test_nothing_is_left_of_a_run_and_it_says_why(user: SshUser, kind: str) -> None:
+    node = random.Random(SEED).choice(KINDS[kind][0] or ("n1",))
+    assert play(user, SEED, kind, node)[0] == []
+
+
+# --- Spares: hosts that the job leases besides, for the next attempt ---
 
 KEYS = {"name": "held", "nodes": 2, "spares": 1, "launcher": "srun", "retry": {"max_attempts": 1}}
 
