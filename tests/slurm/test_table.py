@@ -1,13 +1,16 @@
 """Strategies by each launcher, bare and inside Apptainer: they compute what one process would, and end as they should.
 
-What `tests.slurm.test_strategies`, `test_launchers` and `test_apptainer_images` leave open of the table in
-`docs/launch-table.md`. One job trains in several ways in turn; then it is warned, and its last rank ends with 7.
+What `tests.slurm.test_launchers` and `test_apptainer_images` leave open of the table in `docs/launch-table.md`. The
+strategies on their own come first. Then one job trains in several ways in turn; it is warned, and its last rank ends
+with 7.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +19,19 @@ import yaml
 
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
+from tests.cluster.requirements import REPOSITORY
 from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.ssh import connect_nodes
 from tests.marks import prove
-from tests.slurm.spread_training import SPREAD, losses, losses_of_one_process
-from tests.slurm.user import User
+from tests.slurm.user import SMALL, User
 
-STEPS = 4
+SPREAD = REPOSITORY / "tests" / "slurm" / "programs" / "spread.py"
+STEPS = 8
 BATCH = 8
 
 LAUNCHERS: dict[str, dict[str, str]] = {
     "static": {"name": "torchrun"},
+    "torchrun": {"name": "torchrun"},
     "c10d": {"name": "torchrun", "rendezvous": "c10d"},
     "srun": {"name": "srun"},
     "deepspeed": {"name": "deepspeed", "multinode": "no_ssh"},
@@ -36,10 +41,16 @@ LAUNCHERS: dict[str, dict[str, str]] = {
 pytestmark = pytest.mark.torch("deepspeed")
 
 
+def losses(log: str) -> list[float]:
+    """The loss of each step."""
+    return [float(loss) for loss in re.findall(r"step \d+/\d+ loss ([\d.]+)", log)]
+
+
 @pytest.fixture(scope="module")
 def alone() -> list[float]:
-    """The losses of one process, on the machine itself."""
-    return losses_of_one_process(STEPS, BATCH)
+    """The losses of one process without a launcher, on the machine itself."""
+    command = [sys.executable, str(SPREAD), "--how=alone", f"--steps={STEPS}", f"--global-batch={BATCH}"]
+    return losses(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.fixture
@@ -49,17 +60,22 @@ def boxed(cluster_sid: Cluster, sif: Path, user_dir: Path) -> tuple[User, dict[s
     return user, {"image": str(sif), "binds": user.binds}
 
 
-def job(user: User, how: str, launcher: str, stage: int, **keys: object) -> str:
+def zero(stage: int) -> dict[str, object]:
+    return {"name": f"zero{stage}", "micro_batch": 2, "global_batch": BATCH, "gradient_clipping": 0}
+
+
+def job(user: User, how: str, launcher: str, stage: int = 1, **keys: object) -> str:
     """A job of two nodes with one process on each; its file of ZeRO is for two micro batches of two samples."""
     name = f"{launcher}-zero{stage}"
-    args = {"how": how, "steps": STEPS, "global-batch": BATCH, "config": "${strategy.config}"}
+    batch = {"config": "${strategy.config}"} if "deepspeed" in how else {"micro-batch": "${strategy.micro_batch}"}
+    args = {"how": how, "steps": STEPS, "global-batch": BATCH, **batch}
     wanted: dict[str, object] = {
         "name": name,
         "nodes": 2,
         "processes_per_node": 1,
         "time": 5,
         "launcher": LAUNCHERS[launcher],
-        "strategy": {"name": f"zero{stage}", "micro_batch": 2, "global_batch": BATCH, "gradient_clipping": 0},
+        "strategy": zero(stage),
         "script": str(SPREAD),
         "args": {**args, **({"last-ends-with": 7} if keys.pop("fails", False) else {})},
         "env": {"OMP_NUM_THREADS": 1, "DS_ACCELERATOR": "cpu"},
@@ -75,11 +91,78 @@ def submitted(user: User, file: str) -> dict[str, str]:
     return answer
 
 
-def computes_as_one_process(log: str, alone: list[float], ways: int) -> None:
+def computes_as_one_process(log: str, alone: list[float], ways: int = 1) -> None:
     assert losses(log) == pytest.approx(alone * ways, abs=1e-3), log
     hosts = dict(re.findall(r"rank (\d) of 2 on host (n\d)", log))
     assert set(hosts) == {"0", "1"}
     assert hosts["0"] != hosts["1"]
+
+
+@pytest.mark.prove  # both are trained in an image, too
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_pytorchs_own_strategies(user: User, alone: list[float], how: str) -> None:
+    asked = {"name": how, "micro_batch": 4, "global_batch": BATCH}
+    log = user.completed(job(user, how, "static", name=how, strategy=asked))
+    computes_as_one_process(log, alone)
+
+
+@pytest.mark.prove
+@pytest.mark.torch("deepspeed", "accelerate")
+@pytest.mark.slow
+def test_an_accelerator_finds_zero_in_its_environment(user: User, alone: list[float]) -> None:
+    asked = {"name": "zero2", "for": "accelerate", "micro_batch": 4, "global_batch": BATCH, "gradient_clipping": 0}
+    log = user.completed(job(user, "accelerate", "static", name="accelerate", strategy=asked))
+    assert "DistributedType.DEEPSPEED, stage 2, precision no" in log
+    computes_as_one_process(log, alone)
+
+
+@pytest.mark.torch("deepspeed")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "launcher"),
+    [
+        prove(1, "deepspeed"),
+        (2, "deepspeed"),
+        prove(3, "deepspeed"),
+        prove(2, "torchrun"),
+        prove(3, "torchrun"),
+    ],
+)
+def test_zero_by_the_file_that_the_job_wrote(user: User, alone: list[float], stage: int, launcher: str) -> None:
+    """Two micro batches of two samples on each of two processes: the accumulation follows from the plan."""
+    asked = {**zero(stage), "buckets": 1000}
+    log = user.completed(job(user, "deepspeed", launcher, name=f"zero{stage}", strategy=asked))
+    assert f"stage {stage}, batch 8 = 2 x 2 x 2" in log
+    computes_as_one_process(log, alone)
+    (written,) = Path(user.home / "runs").glob(f"zero{stage}-*/attempts/001/deepspeed.json")
+    assert json.loads(written.read_text())["zero_optimization"]["reduce_bucket_size"] == 1000
+
+
+@pytest.mark.torch("deepspeed")
+@pytest.mark.slow
+def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None:
+    """`deepspeed` itself ends with 0 when its child, the launcher of the node, is killed by a signal."""
+    kill = "pkill -KILL -u alice -f deepspeed.launcher.launch"
+    answer = user.launch(
+        "submit",
+        str(REPOSITORY / "examples" / "tiny-gpt" / "job-deepspeed.yaml"),
+        "--set=args.steps=100000",
+        "--set=retry.max_attempts=1",
+        "--set=args.sleep-per-step=0.2",
+        "--set=processes_per_node=1",
+        *SMALL,
+    )
+    assert answer.returncode == 0, answer.stderr
+    try:
+        # A running step: before it, the launcher of the other node may not have been started yet.
+        wait_until(lambda: bool(user.status()["progress"]["step"]), explain=lambda: f"{user.status()}", every=2)
+        killed = user.cluster.node_exec(user.status()["attempts"][0]["nodes"][1], ["sh", "-c", kill])
+        assert killed.returncode == 0
+        status = user.until("@last", "FAILED", "COMPLETED")
+    finally:
+        user.launch("cancel", "@last")
+    assert status["state"] == "FAILED"
 
 
 def begun(user: User, run: dict[str, str]) -> None:
@@ -127,7 +210,7 @@ def each_stage(user: User, alone: list[float], launcher: str, *stages: int, **ke
             log = user.launch("logs", run["run"]).stdout
             assert status["state"] == "COMPLETED", log
         assert f"stage {stage}, batch 8 = 2 x 2 x 2" in log
-        computes_as_one_process(log, alone, 1)
+        computes_as_one_process(log, alone)
 
 
 @pytest.mark.slow
@@ -186,7 +269,7 @@ for _ in range(3000):
 
 def waiting(user: User, launcher: str) -> dict[str, str]:
     """A run of a program that waits for its end, and saves when it is told by a signal."""
-    file = job(user, "", launcher, 1, script=user.job(WAITS, "waits.py"), strategy="ddp", args={})
+    file = job(user, "", launcher, script=user.job(WAITS, "waits.py"), strategy="ddp", args={})
     run = submitted(user, file)
     begun(user, run)
     return run

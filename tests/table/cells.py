@@ -44,7 +44,6 @@ REFUSED = {
 
 _WITHOUT_SRUN = "tests/slurm/test_without_srun.py::"
 _TABLE = "tests/slurm/test_table.py::"
-_STRATEGIES = "tests/slurm/test_strategies.py::"
 _IN_TURN = f"{_TABLE}test_ddp_fsdp_and_zero_in_turn"
 _IN_AN_IMAGE = f"{_TABLE}test_ddp_fsdp_and_zero_in_an_image"
 _RANK_FAILS = "tests/slurm/test_launchers.py::test_a_rank_that_fails_ends_the_others_and_its_code_comes_out"
@@ -53,10 +52,10 @@ _IMAGES = "tests/slurm/test_apptainer_images.py::"
 RUN: dict[tuple[str, str], dict[str, str]] = {
     ("torchrun, static", "none"): {
         "none": f"{_RANK_FAILS}[static]",
-        "ddp": f"{_STRATEGIES}test_pytorchs_own_strategies[ddp]",
-        "fsdp": f"{_STRATEGIES}test_pytorchs_own_strategies[fsdp]",
-        "zero2": f"{_STRATEGIES}test_zero_by_the_file_that_the_job_wrote[2-torchrun]",
-        "zero3": f"{_STRATEGIES}test_zero_by_the_file_that_the_job_wrote[3-torchrun]",
+        "ddp": f"{_TABLE}test_pytorchs_own_strategies[ddp]",
+        "fsdp": f"{_TABLE}test_pytorchs_own_strategies[fsdp]",
+        "zero2": f"{_TABLE}test_zero_by_the_file_that_the_job_wrote[2-torchrun]",
+        "zero3": f"{_TABLE}test_zero_by_the_file_that_the_job_wrote[3-torchrun]",
         "megatron": "tests/examples/test_run.py::test_openseek_has_a_stage_on_each_node_and_slices_inside",
     },
     ("torchrun, static", "apptainer"): {
@@ -76,9 +75,9 @@ RUN: dict[tuple[str, str], dict[str, str]] = {
         "zero2": f"{_IN_AN_IMAGE}[c10d-2]",
     },
     ("deepspeed, no ssh", "none"): {
-        "zero1": f"{_STRATEGIES}test_zero_by_the_file_that_the_job_wrote[1-deepspeed]",
-        "zero2": f"{_STRATEGIES}test_zero_by_the_file_that_the_job_wrote[2-deepspeed]",
-        "zero3": f"{_STRATEGIES}test_zero_by_the_file_that_the_job_wrote[3-deepspeed]",
+        "zero1": f"{_TABLE}test_zero_by_the_file_that_the_job_wrote[1-deepspeed]",
+        "zero2": f"{_TABLE}test_zero_by_the_file_that_the_job_wrote[2-deepspeed]",
+        "zero3": f"{_TABLE}test_zero_by_the_file_that_the_job_wrote[3-deepspeed]",
     },
     ("deepspeed, no ssh", "apptainer"): dict.fromkeys(
         ("zero1", "zero2", "zero3"), f"{_TABLE}test_zero_by_deepspeed_in_an_image"
