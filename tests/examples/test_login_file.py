@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
-from tests.slurm.user import PROFILES, User
+from tests.slurm.user import User
 
 KEY = "0123456789abcdef-the-key-of-alice"
 LOOK = """
@@ -27,8 +27,7 @@ def user(cluster_sid: Cluster, user_dir: Path) -> User:
 def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
     netrc = user.home / "login"
     user.cluster.write(netrc, f"machine api.wandb.ai\n  login user\n  password {KEY}\n", mode=0o600)
-    profile = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: online")
-    user.job(profile + "internet: direct\n", "sites/online.yaml")
+    user.site("internet: direct\n")
     job = {
         "name": "look",
         "nodes": 2,
@@ -38,7 +37,7 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
         "command": ["sh", "-c", LOOK],
     }
     told = {"NETRC": str(netrc)}
-    output = user.completed(user.job(json.dumps(job)), "--site", "online", env=told)
+    output = user.completed(user.job(json.dumps(job)), env=told)
     said = [line.partition("|")[2].strip() for line in output.splitlines() if line.startswith("node-")]
     assert said.count("1") == 2
     assert said.count("mode is") == 2

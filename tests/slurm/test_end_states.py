@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.slurm.user import PROFILES, User
+from tests.slurm.user import User
 
 SLEEP = "name: sleep\nretry: 1\nlauncher: srun\ncommand: sleep 300\ntime: 10\n"
 DONE = (
@@ -37,12 +37,10 @@ def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
 
 
 def test_a_requeued_job_is_a_second_attempt_of_the_same_run(user: User) -> None:
-    profile = "requeueing"
-    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", f"name: {profile}")
-    user.job(text.replace("scheduler: slurm", "scheduler: {type: slurm, requeue: scheduler}"), f"sites/{profile}.yaml")
+    user.site("", ("scheduler: slurm", "scheduler: {type: slurm, requeue: scheduler}"))
     marker = user.home / "trained"
     body = f'echo $SLURM_RESTART_COUNT >>{marker}; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
-    run = user.submit(f"name: again\nsite: {profile}\nlauncher: srun\ncommand: [sh, -c, '{body}']\n", "--site", profile)
+    run = user.submit(f"name: again\nlauncher: srun\ncommand: [sh, -c, '{body}']\n")
     user.until(run["run"], "RUNNING", "STARTING")
     assert user.cluster.run(["scontrol", "requeue", run["job_id"]]).returncode == 0
     status = user.until(run["run"], "PENDING", "RETRYING", "STUCK")

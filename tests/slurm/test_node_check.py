@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.marks import prove
-from tests.slurm.user import PROFILES, User
+from tests.slurm.user import User
 
 QUICK = "name: checked\npreflight: quick\nlauncher: srun\ncpus_per_node: 1\nretry: {backoff: 1s}\n"
 
@@ -24,12 +24,9 @@ def outcome(run: dict[str, Any], attempt: int = 1) -> dict[str, Any]:
 
 def test_a_node_that_fails_is_named_and_the_run_continues_elsewhere(user_in_trouble: User) -> None:
     user = user_in_trouble
-    user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n1", check=True)
-    try:
+    with user.little_shared_memory("n1"):
         run = user.submit(f"{QUICK}nodes: 2\ncommand: [sh, -c, 'echo trained']\n")
         status = user.until(run["run"], "COMPLETED", "FAILED", "STOPPED")
-    finally:
-        user.cluster.run(["umount", "/dev/shm"], user="root", node="n1", check=True)
 
     first, second = status["attempts"]
     assert (first["class"], first["verdict"]) == ("node_failure", "RETRY_ELSEWHERE"), status
@@ -52,8 +49,7 @@ case $* in *query-gpu=index,count*) printf "%s, ${#gpus[@]}, NVIDIA A100, 0, 550
 def test_all_gpus_are_counted_where_they_are_requested_by_task(request: pytest.FixtureRequest, kind: str) -> None:
     cluster: Cluster = request.getfixturevalue(kind)
     user = User(cluster, cluster.user_folder("per-task-"))
-    profile = (PROFILES / "testcluster.yaml").read_text()
-    user.job(profile.replace("gpus: 4,", "gpus: 4, gpu_request: gpus-per-task,"), "sites/testcluster.yaml")
+    user.site("", ("gpus: 4,", "gpus: 4, gpu_request: gpus-per-task,"))
     Path(user.job(SMI, "bin/nvidia-smi")).chmod(0o755)
     path = f"{{PATH: '{user.home / 'bin'}:{cluster.environment()['PATH']}'}}"
     job = f"{QUICK}nodes: 2\ngpus_per_node: 4\nprocesses_per_node: 4\nenv: {path}\ncommand: [sh, -c, 'echo trained']\n"
@@ -135,10 +131,7 @@ def test_the_network_between_three_nodes_is_measured_kept_and_compared(user: Use
 
 def test_a_bad_node_is_named_before_the_real_job_waits(user_in_trouble: User) -> None:
     user = user_in_trouble
-    user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n2", check=True)
-    try:
+    with user.little_shared_memory("n2"):
         done = user.launch("doctor", user.job(JOB), "--set=nodes=4")
-    finally:
-        user.cluster.run(["umount", "/dev/shm"], user="root", node="n2", check=True)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "nodes         failed       n2: /dev/shm has 1 MiB left" in done.stdout

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.faults import wait_until
-from tests.slurm.user import PROFILES, User
+from tests.slurm.user import User
 
 STALE = "OSError: [Errno 116] Stale file handle: /scratch/corpus/part-7.bin"
 
@@ -80,11 +80,8 @@ def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> Non
 
 
 def test_a_sentinel_looks_after_a_job_that_cannot_do_it_itself(user: User) -> None:
-    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: watched")
-    user.job(text.replace("scheduler: slurm", "scheduler: {type: slurm, sentinel: short}"), "sites/watched.yaml")
-    run = user.submit(
-        job(user, f"while [ ! -e $HPC_LAUNCH_RUN_DIR/go ]; do sleep 0.2; done; {fails_once()}"), "--site", "watched"
-    )
+    user.site("", ("scheduler: slurm", "scheduler: {type: slurm, sentinel: short}"))
+    run = user.submit(job(user, f"while [ ! -e $HPC_LAUNCH_RUN_DIR/go ]; do sleep 0.2; done; {fails_once()}"))
     unhooked_but_kept(user, run)
     user.cluster.run(["touch", f"{run['folder']}/go"], check=True)
 
@@ -109,9 +106,8 @@ def said(folder: Path) -> str:
 
 
 def test_a_preempted_job_sees_to_its_next_attempt_itself(user: User) -> None:
-    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: spot")
-    user.job(f"{text}".replace("partition: gpu\n", "partition: low\n"), "sites/spot.yaml")
-    run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300'), "--site", "spot")
+    user.site("", ("partition: gpu\n", "partition: low\n"))
+    run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300'))
     folder = Path(run["folder"])
     user.until(run["run"], "RUNNING", "STARTING")
 

@@ -109,12 +109,9 @@ def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> Non
 
 def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> None:
     user = user_in_trouble
-    user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n2", check=True)
-    try:
+    with user.little_shared_memory("n2"):
         run = user.submit(job(user, FAILS_ONCE, nodes=2, spares=1, preflight="quick", exclude=["n4"], launcher="srun"))
         wait_until(lambda: ended(run, 2), explain=lambda: user.launch("logs", run["run"]).stdout)
-    finally:
-        user.cluster.run(["umount", "/dev/shm"], user="root", node="n2", check=True)
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert [(one["nodes"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [

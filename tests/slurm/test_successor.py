@@ -15,7 +15,7 @@ from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.slurm.test_restart import FAILS_ONCE, LOSES_POWER, batch_logs, ended, job, record, trained
-from tests.slurm.user import PROFILES, User
+from tests.slurm.user import User
 
 ON = {"successor": "on", "in_allocation": "off"}
 """The test cluster's jobs are too short for `auto`."""
@@ -91,10 +91,8 @@ def test_an_expedited_requeue_comes_before_all_others_and_leaves_failures_to_the
     conf = ["SlurmctldParameters=enable_expedited_requeue"]
     with Cluster.start(nodes=4, system="sid", slurm_conf=conf) as cluster:
         lost, fails, late = (User(cluster, cluster.user_folder(f"{name}-")) for name in ("lost", "fails", "late"))
-        text = (PROFILES / "testcluster.yaml").read_text()
         for user in (lost, fails, late):
-            expedited = text.replace("scheduler: slurm", "scheduler: {type: slurm, requeue: expedite}")
-            user.job(expedited, "sites/testcluster.yaml")
+            user.site("", ("scheduler: slurm", "scheduler: {type: slurm, requeue: expedite}"))
         limited = late.submit(job(late, LOSES_POWER, launcher="srun", time="00:01:00", retry=ON))
         crash = fails.submit(job(fails, FAILS_ONCE, launcher="srun", retry=ON))
         wait_until(lambda: ended(crash, 2), explain=lambda: f"{cluster.jobs()} {log(crash, 1)}")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from tests.cluster.faults import wait_until
-from tests.slurm.user import PROFILES, User
+from tests.slurm.user import User
 
 pytestmark = pytest.mark.cluster
-
-SITE = "sites/testcluster.yaml"
 
 
 def train(loss: float, code: int = 0, sleep: float = 0) -> str:
@@ -34,17 +31,9 @@ sweep:
 {more}"""
 
 
-def status(user: User, name: str = "@last") -> dict[str, Any]:
-    done = user.launch("status", name, "--json")
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
 def limit_to_three_jobs(user: User) -> None:
     """In a partition that no other test uses: all jobs of the user count."""
-    profile = (PROFILES / "testcluster.yaml").read_text()
-    user.job(profile.replace("    partition: gpu\n", "    partition: high\n    max_submitted: 3\n", 1), SITE)
+    user.site("", ("    partition: gpu\n", "    partition: high\n    max_submitted: 3\n"))
 
 
 def tasks(user: User, array: str) -> list[str]:
@@ -59,7 +48,7 @@ def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
     submitted = json.loads(done.stdout)
     assert (submitted["points"], submitted["left"], len(submitted["jobs"])) == (3, 0, 1)
     name, array = submitted["run"], submitted["job_id"]
-    sweep = status(user, name)
+    sweep = user.status(name)
     assert sweep["counts"] == {"FAILED": 1, "COMPLETED": 2}
     assert sweep["best"]["point"] == 1
     assert [one["job_id"] for one in sweep["points"]] == [f"{array}_{task}" for task in range(3)]
@@ -68,7 +57,7 @@ def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
     # A point is a run with its own log, diagnosis and next attempt.
     assert "loss 2" in user.launch("logs", f"{name}/2").stdout
     assert user.launch("why", f"{name}/2").returncode == 1
-    assert status(user, f"{array}_1")["run"] == f"{name}/1"
+    assert user.status(f"{array}_1")["run"] == f"{name}/1"
     listed = user.launch("list", "--json")
     assert [(one["run"], one["state"]) for one in json.loads(listed.stdout)] == [(name, "FAILED")]
     trained = user.cluster.run(["sh", "-c", f"cat {user.home}/runs/{name}/*/trained | wc -l"], check=True)

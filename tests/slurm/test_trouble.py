@@ -10,18 +10,15 @@ from pathlib import Path
 
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.slurm.user import PROFILES, User
+from tests.slurm.user import User
 
 
 def test_each_way_of_asking_for_gpus_gives_the_job_its_devices(user: User) -> None:
-    text = (PROFILES / "testcluster.yaml").read_text()
     runs = {}
     for dialect in ("gpus-per-node", "gres", "gres-type"):
-        changed = text.replace("name: testcluster", f"name: {dialect}")
-        changed = changed.replace("gpu_vendor: nvidia", f"gpu_vendor: nvidia, gpu_request: {dialect}")
-        user.job(changed, f"sites/{dialect}.yaml")
+        user.site("", ("gpu_vendor: nvidia", f"gpu_vendor: nvidia, gpu_request: {dialect}"))
         job = "name: gpus\nlauncher: srun\ngpus_per_node: 2\ncpus_per_node: 2\ncommand: printenv CUDA_VISIBLE_DEVICES\n"
-        runs[dialect] = user.submit(job, "--site", dialect)
+        runs[dialect] = user.submit(job)
     for dialect, run in runs.items():
         assert user.until(run["run"], "COMPLETED", "FAILED")["state"] == "COMPLETED", dialect
         option = {"gpus-per-node": "gpus-per-node=2", "gres": "gres=gpu:2", "gres-type": "gres=gpu:a100:2"}[dialect]

@@ -243,11 +243,8 @@ def test_ibrun_starts_the_node_check(user_in_trouble: User) -> None:
     assert "node check: 2 nodes passed" in (site.folder / "batch.log").read_text()
     assert not (site.folder / "environment").exists()
 
-    cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n1", check=True)
-    try:
+    with user.little_shared_memory("n1"):
         assert site.wait(trains) == 1
-    finally:
-        cluster.run(["umount", "/dev/shm"], user="root", node="n1", check=True)
     only = user.status()["attempts"][0]
     assert only["class"] == "node_failure", only
     assert "/dev/shm has 1 MiB left" in str(only["evidence"])

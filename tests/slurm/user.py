@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,22 @@ class User:
         self.cluster.write(path, text)
         return str(path)
 
-    def site(self, more: str) -> None:
+    def site(self, more: str = "", *changes: tuple[str, str]) -> None:
         """Give this user a profile of their own for the cluster: the shared one, with `more` keys of the top level."""
         text = (PROFILES / "testcluster.yaml").read_text()
+        for old, new in changes:
+            text = text.replace(old, new)
         self.job(text + more, "sites/testcluster.yaml")
+
+    @contextmanager
+    def little_shared_memory(self, node: str) -> Iterator[None]:
+        """A fault that the node check finds: 1 MiB is left in a node's /dev/shm."""
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"]
+        self.cluster.run(mount, user="root", node=node, check=True)
+        try:
+            yield
+        finally:
+            self.cluster.run(["umount", "/dev/shm"], user="root", node=node, check=True)
 
     def launch(
         self, *args: str, timeout: float = PATIENCE_S, env: dict[str, str] | None = None
