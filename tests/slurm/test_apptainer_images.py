@@ -227,3 +227,39 @@ def test_of_three_hosts_one_pulls_and_the_others_find_it(user: User) -> None:
     assert len({one["digest"] for one in said}) == 1
     box = user.cluster.run(["apptainer", "sif", "list", str(user.home / "words.sif")], check=True)
     assert "Squashfs" in box.stdout
+
+
+# --- wandb's key: the login file alone is seen inside, not to be written, and stands in no file ---
+
+KEY = "0123456789abcdef-the-key-of-alice"
+LOOK = """
+grep -c password "$NETRC"
+echo spoilt >>"$NETRC" && echo written
+ls "$HOME"/private && echo home is seen
+echo mode is "$WANDB_MODE"
+"""
+
+
+def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
+    netrc = user.home / "login"
+    user.cluster.write(netrc, f"machine api.wandb.ai\n  login user\n  password {KEY}\n", mode=0o600)
+    user.cluster.run(["mkdir", "-p", str(user.cluster.home / "private")], check=True)
+    user.site("internet: direct\n")
+    look = {
+        "name": "look",
+        "nodes": 2,
+        "launcher": "srun",
+        "trackers": ["wandb"],
+        "container": {"image": str(sif), "binds": user.binds, "home": False},
+        "command": ["sh", "-c", LOOK],
+    }
+    told = {"NETRC": str(netrc)}
+    output = user.completed(user.job(json.dumps(look)), env=told)
+    said = [line.partition("|")[2].strip() for line in output.splitlines() if line.startswith("node-")]
+    assert said.count("1") == 2
+    assert said.count("mode is") == 2
+    assert "written" not in said
+    assert "home is seen" not in said
+    runs = user.home / "runs"
+    assert not [path for path in runs.rglob("*") if path.is_file() and KEY in path.read_text(errors="replace")]
+    assert "spoilt" not in netrc.read_text()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import pytest
 import yaml
 
 from tests.cluster.faults import wait_until
 from tests.marks import prove
-from tests.slurm.two_nodes import wait_for_ranks
+from tests.slurm.own_program import SLEEPS, job_of, wait_for_ranks
 from tests.slurm.user import User
 
 LAUNCHERS = {
@@ -20,23 +21,13 @@ LAUNCHERS = {
 }
 """One launcher a node with each rendezvous, and one task a process."""
 
-WAITS = """\
-import os, time
-folder, rank = os.environ["HPC_LAUNCH_ATTEMPT_DIR"], os.environ["RANK"]
+WAITS = f"""\
+import os
+rank = os.environ["RANK"]
 print("rank", rank, "of", os.environ["WORLD_SIZE"], "on", os.uname().nodename, flush=True)
-open(f"{folder}/began-{rank}", "w").close()
-for _ in range(3000):
-    time.sleep(0.1)
-    if os.path.exists(os.environ["HPC_LAUNCH_STOP_FILE"]):
-        print("rank", rank, "was warned", flush=True)
-        break
-"""
+{SLEEPS}"""
 
-
-def job(user: User, program: str, launcher: object, **keys: object) -> str:
-    script = user.cluster.write(user.home / "program.py", program)
-    wanted = {"name": "four", "nodes": 4, "processes_per_node": 1, "cpus_per_node": 1, "launcher": launcher}
-    return user.job(yaml.safe_dump({**wanted, "script": str(script), "retry": {"max_attempts": 1}, **keys}))
+job = partial(job_of, nodes=4, processes_per_node=1, cpus_per_node=1)
 
 
 @pytest.mark.prove
@@ -136,7 +127,7 @@ def test_processes_see_the_gpus_that_the_site_binds_them_to(
 ) -> None:
     user.site(f"launch: {launch}\n")
     program = "from os import environ\nprint('rank', environ['RANK'], 'sees', environ.get('CUDA_VISIBLE_DEVICES'))\n"
-    keys = {"nodes": 1, "gpus_per_node": 4, "processes_per_node": 4, "cpus_per_node": 4}
-    log = user.completed(job(user, program, launcher, **keys))
+    keys = {"gpus_per_node": 4, "processes_per_node": 4, "cpus_per_node": 4}
+    log = user.completed(job(user, program, launcher, nodes=1, **keys))
     found = dict(re.findall(r"rank (\d) sees (\S+)", log))
     assert [found[rank] for rank in sorted(found)] == seen

@@ -11,6 +11,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.ssh import connect_nodes
 from tests.hostile import hostile_jobs
 from tests.marks import prove
-from tests.slurm.two_nodes import SLEEPS, job_of_two_nodes, wait_for_ranks
+from tests.slurm.own_program import SLEEPS, job_of, wait_for_ranks
 from tests.slurm.user import SMALL, User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
@@ -70,9 +71,9 @@ class Site:
     def log(self, *words: str) -> str:
         return self.user.launch("logs", "@last", *words).stdout
 
-    def job(self, program: str, **keys: object) -> str:
+    def job(self, program: str, **keys: Any) -> str:
         """A job of two nodes with two processes on each."""
-        return job_of_two_nodes(self.user, program, self.launcher, **keys)
+        return job_of(self.user, program, self.launcher, processes_per_node=2, **keys)
 
     def sleeps(self) -> str:
         """The number of a job all of whose processes wait for their end."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.slurm.own_program import job_of
 from tests.ssh.ssh_user import SshUser
 
 PROGRAM = "import os\nopen(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/trained', 'w').close()\n"
@@ -26,10 +27,7 @@ def checked(user: SshUser) -> SshUser:
     return user
 
 
-def job(user: SshUser, **keys: object) -> str:
-    script = user.cluster.write(user.home / "program.py", PROGRAM)
-    wanted = {"name": "three", "nodes": 3, "launcher": "none", "script": str(script), "retry": {"max_attempts": 1}}
-    return user.job(yaml.safe_dump({**wanted, **keys}))
+job = partial(job_of, program=PROGRAM, launcher="none", nodes=3)
 
 
 def attempt(user: SshUser) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,14 @@ from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.ssh import connect_nodes
 from tests.marks import prove
-from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
+from tests.slurm.own_program import SLEEPS, job_of, wait_for_ranks
 from tests.slurm.user import SMALL
 from tests.ssh.ssh_user import SshUser
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
 
 
-def job(user: SshUser, program: str, launcher: object, **keys: object) -> str:
-    script = user.cluster.write(user.home / "a program.py", program)
-    wanted = {"name": "three", "nodes": 3, "launcher": launcher, "script": str(script), "retry": {"max_attempts": 1}}
-    return user.job(yaml.safe_dump({**wanted, **keys}))
+job = partial(job_of, nodes=3)
 
 
 @pytest.mark.torch

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-
-import yaml
+from functools import partial
 
 from tests.busy import patience
 from tests.cluster.faults import wait_until
-from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
+from tests.slurm.own_program import SLEEPS, job_of, wait_for_ranks
 from tests.ssh.ssh_user import SshUser
 
 PLACES = ["n1", "n1", "n2", "n2", "n3"]
@@ -27,10 +26,7 @@ conda() { echo 'conda() { export CONDA_DEFAULT_ENV=$2; }'; }
 """What a site's own shell start-up defines, on the first host."""
 
 
-def job(user: SshUser, program: str, **keys: object) -> str:
-    script = user.cluster.write(user.home / "a program.py", program)
-    wanted = {"name": "slots", "nodes": 3, "launcher": "srun", "script": str(script), "retry": {"max_attempts": 1}}
-    return user.job(yaml.safe_dump({**wanted, **keys}))
+job = partial(job_of, launcher="srun", nodes=3)
 
 
 def test_each_slot_gets_a_process_with_its_rank_its_gpus_its_software_and_its_log(user: SshUser) -> None:

@@ -1,4 +1,4 @@
-"""A job of two nodes and two processes on each, and what tells that its processes run."""
+"""A job that runs a text of Python once on some nodes, and what tells that its processes run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ for _ in range(3000):
 """A program that writes a file as it begins, and goes on until it is told to stop."""
 
 
-def job_of_two_nodes(user: User, program: str, launcher: str, **keys: object) -> str:
+def job_of(user: User, program: str, launcher: object, *, nodes: int = 2, **keys: object) -> str:
     """A job that runs a text of Python once, whether it fails or not."""
     script = user.cluster.write(user.home / "a program.py", program)
-    wanted = {"name": "two-nodes", "nodes": 2, "processes_per_node": 2, "launcher": launcher, "script": str(script)}
-    wanted["retry"] = {"max_attempts": 1}
-    return user.job(yaml.safe_dump({**wanted, **keys}, allow_unicode=True))
+    wanted = {"name": "program", "nodes": nodes, "launcher": launcher, "script": str(script)}
+    return user.job(yaml.safe_dump({**wanted, "retry": {"max_attempts": 1}, **keys}, allow_unicode=True))
 
 
 def wait_for_ranks(user: User, ranks: int) -> list[Path]:
