@@ -105,9 +105,13 @@ FT_LAUNCHER = (
 """Options of nvidia-resiliency-ext 0.4.1, `get_args_parser` in nvidia_resiliency_ext/fault_tolerance/launcher.py."""
 
 
-def test_ft_launcher_takes_the_whole_command() -> None:
+def ft_launcher_arguments() -> list[str]:
     words = command(Path(__file__).parent / "expected" / "ft_launcher.sh", "fault_tolerance.launcher")
-    arguments = words[words.index("nvidia_resiliency_ext.fault_tolerance.launcher") + 1 :]
+    return words[words.index("nvidia_resiliency_ext.fault_tolerance.launcher") + 1 :]
+
+
+def test_ft_launcher_takes_the_whole_command() -> None:
+    arguments = ft_launcher_arguments()
     options = {match[1] for word in arguments if (match := re.match(r"--([a-z-]+)", word))}
     assert {"rdzv-backend", "max-restarts"} < options <= set(FT_LAUNCHER.split())
     assert "--rdzv-backend=c10d" in arguments  # the only one that it supports
@@ -117,9 +121,7 @@ def test_ft_launcher_takes_the_whole_command() -> None:
 @pytest.mark.torch("nvidia_resiliency_ext")
 def test_the_installed_ft_launcher_takes_the_whole_command() -> None:
     launcher = importlib.import_module("nvidia_resiliency_ext.fault_tolerance.launcher")
-    words = command(Path(__file__).parent / "expected" / "ft_launcher.sh", "fault_tolerance.launcher")
-    arguments = words[words.index("nvidia_resiliency_ext.fault_tolerance.launcher") + 1 :]
-    parsed = launcher.get_args_parser().parse_args([known(word) for word in arguments])
+    parsed = launcher.get_args_parser().parse_args([known(word) for word in ft_launcher_arguments()])
     assert parsed.training_script.endswith("/train.py")
 
 

@@ -147,14 +147,18 @@ echo "$?"
     assert done.stdout.split() == ["warned", "124", "1"]
 
 
+def ended(attempt: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """The end of a script, behind the parts that note it."""
+    stubs = 'now() { date +%s; }\nsay() { echo "$*"; }\nenter() { phase=$1; }\njob_id=7 restart=0 nodes=n1\n'
+    text = f"{stubs}attempt_dir={attempt}\n{part('records')}{part('signals')}{text}"
+    return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
+
+
 @pytest.mark.parametrize("code", [0, 143])
 def test_a_signal_while_the_script_exits_does_not_keep_the_end_hook_from_running(code: int, tmp_path: Path) -> None:
     """Slurm may end the step of a preempted job before it signals the batch script."""
-    stubs = 'now() { date +%s; }\nsay() { echo "$*"; }\nenter() { phase=$1; }\njob_id=7 restart=0 nodes=n1\n'
-    stubs += f"attempt_dir={tmp_path}\n"
     late = 'saved_checkpoint() { kill -s TERM $$; sleep 0.2; }\ncall_after() { echo "hook after $1, $ended_by"; }\n'
-    text = f"{stubs}{part('records')}{part('signals')}{late}phase=ended\nexit {code}\n"
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
+    done = ended(tmp_path, f"{late}phase=ended\nexit {code}\n")
     assert (done.returncode, done.stdout.splitlines()) == (code, ["ended by SIGTERM", f"hook after {code}, TERM"])
     record = json.loads((tmp_path / "end.json").read_text())
     assert (record["exit_code"], record["signal"]) == (code, "TERM")
@@ -162,11 +166,9 @@ def test_a_signal_while_the_script_exits_does_not_keep_the_end_hook_from_running
 
 def test_a_signal_before_the_result_is_known_is_no_success(tmp_path: Path) -> None:
     """The starter has ended with 0, and what the nodes left is still being looked at."""
-    stubs = "now() { date +%s; }\nsay() { :; }\nenter() { phase=$1; }\njob_id=7 restart=0 nodes=n1\n"
-    stubs += f"attempt_dir={tmp_path}\nsaved_checkpoint() {{ :; }}\ncall_after() {{ echo hook; }}\n"
-    text = f"{stubs}{part('records')}{part('signals')}phase=ended code=0\nkill -s TERM $$\nexit 0\n"
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stdout) == (143, "hook\n")
+    stubs = "saved_checkpoint() { :; }\ncall_after() { echo hook; }\n"
+    done = ended(tmp_path, f"{stubs}phase=ended code=0\nkill -s TERM $$\nexit 0\n")
+    assert (done.returncode, done.stdout) == (143, "ended by SIGTERM\nhook\n")
     assert json.loads((tmp_path / "end.json").read_text())["exit_code"] == 143
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,8 @@ from hpc_launch.schedulers.slurm.pending_reasons import never
 from hpc_launch.service import poll
 from tests.retry.driver import drive
 from tests.runs.fake import Clock, FakeScheduler
-from tests.runs.samples import prepared, status_of
+from tests.runs.samples import in_another_process, prepared, status_of
 
-ROOT = Path(__file__).parents[2]
 BEFORE_SBATCH = (*recover_run.STEPS, *STEPS[1 : STEPS.index("submitted")])
 AFTER_SBATCH = STEPS[STEPS.index("submitted") :]
 
@@ -81,13 +79,7 @@ def options(run: RunFolder) -> list[str]:
 
 
 def driver(run: RunFolder, scheduler: FakeScheduler, *told: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.retry.driver", str(scheduler.folder), str(run.path), *told],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    return in_another_process("tests.retry.driver", scheduler.folder, run.path, *told, **environment)
 
 
 def trained(scheduler: FakeScheduler) -> list[str]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -27,9 +24,8 @@ from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import JobRecord
 from tests.retry.driver import drive, jobs
 from tests.runs.fake import Clock, FakeScheduler
-from tests.runs.samples import prepared, status_of
+from tests.runs.samples import in_another_process, prepared, status_of
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = "#!/bin/bash\n#SBATCH --nodes=2   # job.yaml:3\n#SBATCH --mem=4G   # job.yaml:4\ntrue\n"
 
 
@@ -217,11 +213,11 @@ def test_a_hook_that_is_killed_loses_nothing_and_doubles_nothing(
     runs: Path, scheduler: FakeScheduler, step: str
 ) -> None:
     run = crashed(runs, scheduler)
-    told = [str(scheduler.folder), str(run.path), "filesystem_error", "RETRY", "--here"]
-    command = [sys.executable, "-m", "tests.retry.driver", *told]
-    environment = {**os.environ, KILL_AFTER: step, "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "n1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, timeout=180)
-    assert done.returncode == -signal.SIGKILL
+    told = (scheduler.folder, run.path, "filesystem_error", "RETRY", "--here")
+    inside = {KILL_AFTER: step, "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "n1"}
+    killed = in_another_process("tests.retry.driver", *told, **inside)
+    killed.communicate(timeout=180)
+    assert killed.returncode == -signal.SIGKILL
     if jobs(run) == ["1", "1"]:
         assert step == "job"
         return  # the job's script starts it

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import JobRecord
+from tests.cluster.requirements import REPOSITORY
 from tests.runs.fake import FakeScheduler
 
 
@@ -75,6 +79,13 @@ def only_run(runs: Path) -> RunFolder:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is none."""
     return dict(json.loads(path.read_text())) if path.exists() else None
+
+
+def in_another_process(module: str, *words: object, **environment: str) -> subprocess.Popen[str]:
+    """`python -m MODULE WORDS`, to be killed or frozen."""
+    command = [sys.executable, "-m", module, *map(str, words)]
+    env = {**os.environ, **environment}
+    return subprocess.Popen(command, cwd=REPOSITORY, env=env, stdout=subprocess.PIPE, text=True)
 
 
 def node_log(attempt: AttemptFolder, node: int = 0) -> Path:

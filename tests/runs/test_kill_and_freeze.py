@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,21 +15,13 @@ from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new, submit_next
 from tests.runs.fake import FakeScheduler
-from tests.runs.samples import only_run, prepared, status_of
+from tests.runs.samples import in_another_process, only_run, prepared, status_of
 
-ROOT = Path(__file__).parents[2]
 BEFORE_SBATCH = STEPS[: STEPS.index("submitted")]
 AFTER_SBATCH = STEPS[STEPS.index("submitted") :]
 
 
-def driver(*arguments: Path, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.runs.driver", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+driver = partial(in_another_process, "tests.runs.driver")
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:

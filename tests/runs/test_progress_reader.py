@@ -18,6 +18,7 @@ from hpc_launch.runs.status.progress_reader import TAIL, Progress, ProgressReade
 from tests.runs.samples import node_log
 
 STEP, LOSS = r"step (\d+)(?:/(\d+))?", r"loss (\S+)"
+BOTH = {"step": STEP, "loss": LOSS}
 
 
 @pytest.fixture
@@ -50,13 +51,33 @@ def sample(attempt: AttemptFolder, at: float) -> None:
         stream.write(json.dumps(note) + "\n")
 
 
-def test_the_newest_line_counts(attempt: AttemptFolder) -> None:
-    log(attempt, "step 1/10 loss 4.5\nstep 2/10 loss 4.25\nsaved\nstep 3/1", 100)
+@pytest.mark.parametrize(
+    ("patterns", "text", "progress"),
+    [
+        (BOTH, "step 1/10 loss 4.5\nstep 2/10 loss 4.25\nsaved\nstep 3/1", Progress(2, 10, 4.25, spacing=1)),
+        (BOTH, "step 1/9 loss 5\rstep 2/9 loss 4\r", Progress(2, 9, 4, spacing=1)),  # carriage returns end lines
+        ({"step": r"step (\S+)", "loss": LOSS}, "step 1,200 loss nan\n", Progress(step=1200)),
+        *(
+            (useless, "step 1/9 loss 5\n", Progress())
+            for useless in (
+                {},
+                {"step": "("},
+                {"step": "no group"},
+                {"step": None},
+                {"step": r"(x)(y)(z)"},
+                {"step": ["a"]},
+                {"other": "(a)"},
+            )
+        ),
+    ],
+)
+def test_the_newest_line_that_a_pattern_fits_counts(
+    attempt: AttemptFolder, patterns: dict[str, object], text: str, progress: Progress
+) -> None:
+    want(attempt, **patterns)
+    log(attempt, text, 100)
 
-    progress = read(attempt)
-
-    assert (progress.step, progress.total, progress.loss) == (2, 10, 4.25)
-    assert progress.rate is None
+    assert read(attempt) == progress
 
 
 def test_steps_of_an_evaluation_are_no_steps_of_the_training(attempt: AttemptFolder) -> None:
@@ -132,31 +153,6 @@ def test_a_restart_begins_the_rate_anew(attempt: AttemptFolder) -> None:
     assert read(attempt, reader).rate == 3.0
 
 
-def test_carriage_returns_end_lines(attempt: AttemptFolder) -> None:
-    log(attempt, "step 1/9 loss 5\rstep 2/9 loss 4\r", 100)
-
-    assert read(attempt).step == 2
-
-
-@pytest.mark.parametrize(
-    "patterns",
-    [
-        {},
-        {"step": "("},
-        {"step": "no group"},
-        {"step": None},
-        {"step": r"(x)(y)(z)"},
-        {"step": ["a"]},
-        {"other": "(a)"},
-    ],
-)
-def test_useless_patterns_find_nothing(attempt: AttemptFolder, patterns: dict[str, object]) -> None:
-    want(attempt, **patterns)
-    log(attempt, "step 1/9 loss 5\n", 100)
-
-    assert read(attempt) == Progress()
-
-
 def test_no_plan_and_no_log(tmp_path: Path) -> None:
     assert read(AttemptFolder(tmp_path / "001")) == Progress()
 
@@ -181,13 +177,6 @@ def test_a_pathological_pattern_hangs_nothing(attempt: AttemptFolder) -> None:
 
     assert time.process_time() - begun < 5
     assert progress.loss == 2.5
-
-
-def test_numbers_that_are_none(attempt: AttemptFolder) -> None:
-    want(attempt, step=r"step (\S+)", loss=LOSS)
-    log(attempt, "step 1,200 loss nan\n", 100)
-
-    assert read(attempt) == Progress(step=1200)
 
 
 def test_the_tail_is_bounded(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,13 @@ def unanswered(runs: Path, scheduler: FakeScheduler) -> RunFolder:
     return only_run(runs)
 
 
+def booked(scheduler: FakeScheduler, run: RunFolder, job_id: str, **changes: Any) -> None:
+    """The job of a run's submission is in the scheduler's table after all."""
+    name = (read_json(run.attempt(1).intent) or {})["job_name"]
+    job = {"name": name, "folder": str(run.attempt(1).path), "state": "PENDING", "submitted": 1.0, **changes}
+    (scheduler.folder / "jobs" / f"{job_id}.json").write_text(json.dumps(job))
+
+
 def test_a_run_folder_holds_everything(runs: Path, scheduler: FakeScheduler) -> None:
     run, attempt, job_id = submit_new(prepared(runs, options=("--exclude=n3",)), scheduler)
 
@@ -42,11 +50,6 @@ def test_a_run_folder_holds_everything(runs: Path, scheduler: FakeScheduler) -> 
     assert (read_json(attempt.job) or {})["job_id"] == job_id
     events = [event.event for event in read_journals(run)]
     assert events == ["run created", "attempt claimed", "intent", "submitted"]
-
-
-def test_no_secret_is_on_disk(runs: Path, scheduler: FakeScheduler) -> None:
-    run, _, _ = submit_new(prepared(runs), scheduler)
-
     assert not [path for path in run.path.rglob("*") if path.is_file() and b"very-secret" in path.read_bytes()]
 
 
@@ -88,9 +91,7 @@ def test_no_answer_at_all_leaves_the_attempt_open(runs: Path, scheduler: FakeSch
 
 def test_the_job_that_appears_after_all_is_adopted(runs: Path, scheduler: FakeScheduler) -> None:
     run = unanswered(runs, scheduler)
-    intent = read_json(run.attempt(1).intent) or {}
-    job = {"name": intent["job_name"], "folder": str(run.attempt(1).path), "state": "PENDING", "submitted": 1.0}
-    (scheduler.folder / "jobs" / "77.json").write_text(json.dumps(job))
+    booked(scheduler, run, "77")
 
     assert status_of(run, scheduler, later_s=5).job_id == "77"
 
@@ -187,10 +188,8 @@ def test_a_full_disk(tiny_disk: Path, scheduler: FakeScheduler, pages: int) -> N
 
 def test_two_jobs_of_one_attempt(runs: Path, scheduler: FakeScheduler) -> None:
     run = unanswered(runs, scheduler)
-    name = (read_json(run.attempt(1).intent) or {})["job_name"]
-    for job_id in ("9", "10"):
-        job = {"name": name, "folder": str(run.attempt(1).path), "state": "PENDING", "submitted": 1.0}
-        (scheduler.folder / "jobs" / f"{job_id}.json").write_text(json.dumps(job))
+    booked(scheduler, run, "9")
+    booked(scheduler, run, "10")
 
     # None has begun: the lowest number counts. Then the other begins first, and its claim is law.
     assert status_of(run, scheduler, later_s=5).job_id == "9"
@@ -202,9 +201,7 @@ def test_two_jobs_of_one_attempt(runs: Path, scheduler: FakeScheduler) -> None:
 
 def test_a_refused_submission_that_slurm_booked_is_no_job(runs: Path, scheduler: FakeScheduler) -> None:
     run = unanswered(runs, scheduler)
-    name = (read_json(run.attempt(1).intent) or {})["job_name"]
-    row = {"name": name, "folder": "", "state": "FAILED", "exit_code": 1, "submitted": 5.0, "ended": 5.0}
-    (scheduler.folder / "jobs" / "3.json").write_text(json.dumps(row))
+    booked(scheduler, run, "3", folder="", state="FAILED", exit_code=1, submitted=5.0, ended=5.0)
 
     assert status_of(run, scheduler, later_s=5).state == "SUBMITTING"
     # This process is alive, so only time gives it up.

@@ -114,22 +114,18 @@ def test_each_array_has_a_sentinel_if_the_site_has_a_queue_for_them(tmp_path: Pa
     assert all(f"--dependency=afterany:{one}" in options for one, options in zip(arrays, sentinels, strict=True))
 
 
-def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_jobs_of_points_name_their_cluster_though_the_driver_was_killed_after_sbatch(
+    tmp_path: Path, *, killed: bool
+) -> None:
     """Without it, a job that the controller forgot could not be told from one of another cluster."""
     scheduler = FullQueue(tmp_path / "scheduler")
     sweep = begin_sweep(tmp_path, 3)
     submit_points(sweep, scheduler)
-    jobs = [Reader().read(attempt).job for run in begun(sweep) for attempt in run.attempts()]
-    assert [job.cluster for job in jobs if job is not None] == ["here"] * 3
-
-
-def test_an_array_without_a_record_is_found_with_its_cluster(tmp_path: Path) -> None:
-    scheduler = FullQueue(tmp_path / "scheduler")
-    sweep = begin_sweep(tmp_path, 3)
-    submit_points(sweep, scheduler)
-    (array,) = sweep.arrays()
-    array.job.unlink()  # as if its driver had been killed after sbatch
-    settle_arrays(sweep, scheduler)
+    if killed:
+        (array,) = sweep.arrays()
+        array.job.unlink()
+        settle_arrays(sweep, scheduler)
     jobs = [Reader().read(attempt).job for run in begun(sweep) for attempt in run.attempts()]
     assert [(job.job_id, job.cluster) for job in jobs if job is not None] == [
         (f"{scheduler.jobs()[0]}_{task}", "here") for task in range(3)

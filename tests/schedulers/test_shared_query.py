@@ -83,14 +83,6 @@ def test_all_jobs_are_asked_for_at_once_and_shared(file: Path) -> None:
     assert len(slurm.asked) == 2
 
 
-def test_what_others_want_is_asked_for_too(file: Path) -> None:
-    slurm = Slurm(record("1"), record("2"))
-    SharedAnswer(file).about(["1"], slurm)
-    SharedAnswer(file).about(["2"], slurm)
-    SharedAnswer(file).about(["1"], slurm, fresh=True)
-    assert slurm.asked == [["1"], ["1", "2"]]
-
-
 def test_what_no_source_knows_is_remembered_as_such(file: Path) -> None:
     slurm = Slurm()
     assert SharedAnswer(file).about(["7"], slurm) == {}
