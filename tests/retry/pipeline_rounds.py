@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import write_json
 from hpc_launch.prepare import submit_sweep
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
@@ -24,7 +23,7 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.submitting import submit_attempt
-from tests.runs.sweep_rounds import ArrayScheduler
+from tests.runs.sweep_rounds import ArrayScheduler, killed_driver
 from tests.slurm.user import PROFILES
 
 FAULTS = ("", "lost", "deaf", "down")
@@ -129,24 +128,11 @@ def look_at(
 
 def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fault: str, later: float) -> int:
     """A process that does what is due, and is killed at the `kill`-th step of the protocol."""
-    child = os.fork()
-    if child:
-        return child
-    steps = 0
-
-    def checkpoint(step: str) -> None:
-        nonlocal steps
-        del step
-        steps += 1
-        if steps == kill:
-            os._exit(9)
 
     def clock() -> float:
         return time.time() + later
 
-    try:
-        for module in (sys.modules[create_pipeline.__module__], submit_attempt, job_arrays):
-            vars(module)["checkpoint"] = checkpoint  # in this process only
+    def advance() -> None:
         for function, more in ((submit_attempt.submit_next, {}), (submit_sweep.submit_points, {"clock": clock})):
             function.__kwdefaults__ = {**(function.__kwdefaults__ or {}), "lookup_s": 0.0, **more}
         scheduler.plan = [fault]
@@ -156,7 +142,5 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         if tune.run.exists:
             submit_sweep.advance(tune, lambda _: scheduler)
         advance_pipeline(fresh, look_at(fresh, scheduler, later)[1], lambda _: scheduler, index)
-    except UserError:
-        os._exit(4)
-    finally:
-        os._exit(0)
+
+    return killed_driver(kill, advance, sys.modules[create_pipeline.__module__], submit_attempt, job_arrays)

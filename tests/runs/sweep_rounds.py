@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 from msgspec import structs
 
@@ -143,6 +144,19 @@ def _driver(  # noqa: PLR0917 - what goes wrong
     locks: bool,
 ) -> int:
     """A process that submits what is left, and is killed at the `kill`-th step of the protocol."""
+
+    def submit() -> None:
+        if not locks:
+            vars(submit_sweep)["one_submitter"] = lambda _: nullcontext(True)
+        scheduler.plan = faults
+        fresh = SweepFolder(sweep.run)
+        submit_points(fresh, scheduler, prepared=prepared, lookup_s=0.0, clock=lambda: time.time() + later)
+
+    return killed_driver(kill, submit, job_arrays)
+
+
+def killed_driver(kill: int, act: Callable[[], object], *modules: ModuleType) -> int:
+    """A process that does something, and is killed at the `kill`-th step of the protocol, which these modules have."""
     child = os.fork()
     if child:
         return child
@@ -156,12 +170,9 @@ def _driver(  # noqa: PLR0917 - what goes wrong
             os._exit(9)
 
     try:
-        vars(job_arrays)["checkpoint"] = checkpoint  # in this process only
-        if not locks:
-            vars(submit_sweep)["one_submitter"] = lambda _: nullcontext(True)
-        scheduler.plan = faults
-        fresh = SweepFolder(sweep.run)
-        submit_points(fresh, scheduler, prepared=prepared, lookup_s=0.0, clock=lambda: time.time() + later)
+        for module in modules:
+            vars(module)["checkpoint"] = checkpoint  # in this process only
+        act()
     except UserError:
         os._exit(4)
     finally:
