@@ -101,7 +101,7 @@ def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launche
     run = Path(answer["folder"])
     user.until("@last", "RUNNING")
     node = user.status()["attempts"][0]["nodes"][0]
-    _until_step(user, 3)
+    wait_until(lambda: (user.status()["progress"]["step"] or 0) >= 3, every=1)
     kill = f"pkill -TERM -u alice -f '^[^ ]*bash {run}/attempts/001/{first}'"
     user.cluster.node_exec(node, ["sh", "-c", kill])
 
@@ -112,7 +112,3 @@ def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launche
     end = json.loads((run / "attempts" / "001" / "end.json").read_text())
     assert (end["exit_code"], end["signal"], end["warned_by"]) == (0, "", "TERM")
     assert end["saved_step"] >= 3
-
-
-def _until_step(user: User, step: int) -> None:
-    wait_until(lambda: (user.status()["progress"]["step"] or 0) >= step, every=1)

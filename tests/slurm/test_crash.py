@@ -27,12 +27,8 @@ AFTER_SBATCH = STEPS[STEPS.index("submitted") :]
 def job_of(user: User, **more: str) -> str:
     """A training that says that it ran."""
     lines = [f"{key}: {value}" for key, value in more.items()]
-    command = f"command: [sh, -c, 'echo $SLURM_JOB_ID >>{marker(user)}']"
+    command = f"command: [sh, -c, 'echo $SLURM_JOB_ID >>{user.marker}']"
     return "\n".join(["name: crash", "launcher: srun", "cpus_per_node: 1", command, *lines, ""])
-
-
-def marker(user: User) -> Path:
-    return user.home / "trained"
 
 
 def jobs_of(user: User) -> list[str]:
@@ -73,7 +69,7 @@ def test_killed_after_any_step_there_is_one_training_or_none(user: User) -> None
         wanted = "COMPLETED" if step in AFTER_SBATCH else "STOPPED"
         status = one.until(run["run"], "COMPLETED", "STOPPED", "FAILED", "CANCELLED", "STUCK")
         assert status["state"] == wanted, (step, status)
-        trained = one.trainings(marker(one))
+        trained = one.trainings()
         assert trained == ([status["job_id"]] if wanted == "COMPLETED" else []), step
         assert [entry["state"] for entry in listed(one)] == [wanted], step
 
@@ -98,7 +94,7 @@ def test_a_controller_that_answers_too_late_gets_one_job(user_in_trouble: User) 
         assert "nothing is submitted twice" in err
     status = user.until("@last", "COMPLETED", "FAILED", "STOPPED")
     assert status["state"] == "COMPLETED", status
-    assert user.trainings(marker(user)) == [status["job_id"]]
+    assert user.trainings() == [status["job_id"]]
     assert attempt.joinpath("claim").read_text().split() == [status["job_id"]]
 
 
@@ -124,7 +120,7 @@ def test_a_driver_that_wakes_up_after_its_attempt_was_repeated(user: User, step:
     status = user.status(run["run"])
     assert status["state"] == "COMPLETED"
     assert [attempt["state"] for attempt in status["attempts"]][-1] == "COMPLETED"
-    assert user.trainings(marker(user)) == [status["job_id"]]
+    assert user.trainings() == [status["job_id"]]
 
 
 def names(user: User) -> list[str]:

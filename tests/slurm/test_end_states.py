@@ -38,8 +38,7 @@ def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
 
 def test_a_requeued_job_is_a_second_attempt_of_the_same_run(user: User) -> None:
     user.site("", ("scheduler: slurm", "scheduler: {type: slurm, requeue: scheduler}"))
-    marker = user.home / "trained"
-    body = f'echo $SLURM_RESTART_COUNT >>{marker}; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
+    body = f'echo $SLURM_RESTART_COUNT >>{user.marker}; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
     run = user.submit(f"name: again\nlauncher: srun\ncommand: [sh, -c, '{body}']\n")
     user.until(run["run"], "RUNNING", "STARTING")
     assert user.cluster.run(["scontrol", "requeue", run["job_id"]]).returncode == 0
@@ -48,7 +47,7 @@ def test_a_requeued_job_is_a_second_attempt_of_the_same_run(user: User) -> None:
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert status["state"] == "COMPLETED", status
     assert [attempt["job_id"] for attempt in status["attempts"]] == [run["job_id"]] * 2
-    assert user.trainings(marker) == ["", "1"]
+    assert user.trainings() == ["", "1"]
 
 
 def test_a_node_that_cannot_start_the_job_leaves_it_stuck(user_in_trouble: User) -> None:

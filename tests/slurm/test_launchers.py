@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 import yaml
 
-from tests.cluster.faults import wait_until
 from tests.marks import prove
 from tests.slurm.own_program import SLEEPS, job_of, wait_for_ranks
 from tests.slurm.user import User
@@ -57,11 +56,6 @@ def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
         assert re.findall(r"rank (\d) was warned", only) == [str(rank)]
 
 
-def _nothing_is_left(user: User, node: str) -> None:
-    """No process of the run stays on the node."""
-    wait_until(lambda: user.cluster.node_exec(node, ["pgrep", "-f", str(user.home)]).returncode != 0, every=0.2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", [prove("static"), prove("c10d"), "srun"])
 def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, launcher: str) -> None:
@@ -72,8 +66,7 @@ def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, la
     assert user.status()["attempts"][0]["exit_code"] == (7 if launcher == "srun" else 1)
     if launcher == "srun":
         assert "task 2: Exited with exit code 7" in user.launch("logs", "@last").stdout
-    for node in user.cluster.nodes:
-        _nothing_is_left(user, node)
+    user.nothing_left()
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,9 @@ STALE = "OSError: [Errno 116] Stale file handle: /scratch/corpus/part-7.bin"
 def job(user: User, body: str, **more: str) -> str:
     """A training of one node that says that it ran, then does `body`; $n is the number of its attempt."""
     lines = [f"{key}: {value}" for key, value in {"retry": "{backoff: 1s}", **more}.items()]
-    script = f"echo $SLURM_JOB_ID >>{marker(user)}; n=$HPC_LAUNCH_ATTEMPT; {body}"
+    script = f"echo $SLURM_JOB_ID >>{user.marker}; n=$HPC_LAUNCH_ATTEMPT; {body}"
     command = f"command: [sh, -c, {json.dumps(script)}]"
     return "\n".join(["name: again", "launcher: srun", "cpus_per_node: 1", command, *lines, ""])
-
-
-def marker(user: User) -> Path:
-    return user.home / "trained"
 
 
 def fails_once(text: str = STALE) -> str:
@@ -52,7 +48,7 @@ def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User)
     assert (ended(folder, 2) or {})["exit_code"] == 0
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert attempts(status) == [("FAILED", "filesystem_error", "RETRY"), ("COMPLETED", "success", "NONE")]
-    assert len(user.trainings(marker(user))) == 2
+    assert len(user.trainings()) == 2
     assert any("Stale file handle" in quote["text"] for quote in status["attempts"][0]["evidence"])
 
 
@@ -88,7 +84,7 @@ def test_a_sentinel_looks_after_a_job_that_cannot_do_it_itself(user: User) -> No
     wait_until(lambda: ended(Path(run["folder"]), 2) is not None, explain=lambda: f"{user.cluster.jobs()}")
 
     assert (ended(Path(run["folder"]), 2) or {})["exit_code"] == 0
-    assert len(user.trainings(marker(user))) == 2
+    assert len(user.trainings()) == 2
     log = (Path(run["folder"]) / "attempts" / "001" / "sentinel" / "batch.log").read_text()
     assert "submitted: attempt 2" in log
 

@@ -96,8 +96,7 @@ def test_a_secret_reaches_the_training_and_nothing_else(user: User) -> None:
 
 
 def test_a_script_started_by_hand_makes_its_own_attempt_and_trains_once(user: User) -> None:
-    marker = user.home / "trained"
-    words = shlex.quote(f"echo $SLURM_JOB_ID >>{marker}")
+    words = shlex.quote(f"echo $SLURM_JOB_ID >>{user.marker}")
     job = user.job(f"name: hand\nlauncher: srun\ncpus_per_node: 1\ncommand: [sh, -c, {words}]\n")
     script = user.home / "hand.sh"
     assert user.launch("render", job, "-o", str(script)).returncode == 0
@@ -108,7 +107,7 @@ def test_a_script_started_by_hand_makes_its_own_attempt_and_trains_once(user: Us
 
     assert json.loads((attempt / "end.json").read_text())["exit_code"] == 0
     assert (attempt / "claim").read_text().split() == [first]
-    assert user.trainings(marker) == [first]
+    assert user.trainings() == [first]
     shown = user.cluster.run(["scontrol", "show", "job", second], check=True).stdout
     assert "ExitCode=75:0" in shown
     said = (user.home / f"hand-{second}.out").read_text()

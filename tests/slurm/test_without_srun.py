@@ -85,15 +85,6 @@ class Site:
         """The command lines of all processes of the user on a node."""
         return self.user.cluster.node_exec(node, ["ps", "-ww", "-u", self.user.cluster.user, "-o", "args="]).stdout
 
-    def nothing_left(self) -> None:
-        """Whether all that the run started ends soon after it, on every node; nothing of another test counts."""
-        for node in self.user.cluster.nodes:
-            wait_until(
-                lambda node=node: str(self.user.home) not in self.processes(node),  # type: ignore[misc]
-                explain=lambda node=node: self.processes(node),  # type: ignore[misc]
-                every=0.5,
-            )
-
 
 @pytest.fixture(params=["pdsh", *MPI])
 def site(request: pytest.FixtureRequest, cluster: Cluster, user_dir: Path) -> Site:
@@ -191,7 +182,7 @@ def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(site: Site
     assert site.user.status()["attempts"][0]["exit_code"] == 7, site.log()
     if site.kind == "pdsh":
         assert f"rank-{rank} was the first to fail, with exit code 7" in site.log()
-    site.nothing_left()
+    site.user.nothing_left()
 
 
 @pytest.mark.prove
@@ -204,7 +195,7 @@ def test_a_cancelled_job_or_one_that_slurm_kills_leaves_no_process(site: Site, h
         site.user.until("@last", "CANCELLED")
     else:
         site.user.cluster.run(["scancel", "--full", "--signal=KILL", number], check=True)
-    site.nothing_left()
+    site.user.nothing_left()
 
 
 @pytest.mark.parametrize("site", [prove("pdsh"), *MPI], indirect=True)

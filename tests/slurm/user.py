@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.cluster import Cluster
 from tests.cluster.covers import outermost
-from tests.cluster.faults import PATIENCE_S
+from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.json_output import check_output
 
@@ -133,6 +133,27 @@ class User:
                 found.append(f"{path} {path.stat().st_mtime_ns}")
         return "\n".join(found)
 
-    def trainings(self, marker: Path) -> list[str]:
+    @property
+    def marker(self) -> Path:
+        """Where a training may say that it runs."""
+        return self.home / "trained"
+
+    def trainings(self, marker: Path | None = None) -> list[str]:
         """Who really trained: one line for each process that got as far as the training."""
-        return marker.read_text().splitlines() if marker.exists() else []
+        path = marker or self.marker
+        return path.read_text().splitlines() if path.exists() else []
+
+    def processes(self, node: str, word: str = "") -> list[str]:
+        """The command lines of this test's processes on a node, with a word in them."""
+        listed = self.cluster.node_exec(node, ["ps", "-ww", "-u", self.cluster.user, "-o", "args="]).stdout
+        return [line for line in listed.splitlines() if str(self.home) in line and word in line]
+
+    def nothing_left(self, seconds: float = PATIENCE_S) -> None:
+        """Wait until no process of the test is left on any node."""
+        for node in self.cluster.nodes:
+            wait_until(
+                lambda node=node: not self.processes(node),  # type: ignore[misc]
+                explain=lambda node=node: f"{node}: {self.processes(node)}",  # type: ignore[misc]
+                timeout=seconds,
+                every=0.5,
+            )
