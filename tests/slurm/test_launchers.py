@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import partial
 
@@ -41,10 +40,9 @@ def test_a_rank_that_saves_for_long_after_the_others_ended_is_left_alone(user: U
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", [prove("static"), "c10d", prove("srun")])
 def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
-    submitted = user.launch("submit", job(user, WAITS, LAUNCHERS[launcher]), "--json")
-    assert submitted.returncode == 0, submitted.stderr
+    run = user.submit(job(user, WAITS, LAUNCHERS[launcher]))
     wait_for_ranks(user, 4)
-    user.cluster.run(["scancel", "--batch", "--signal=USR1", json.loads(submitted.stdout)["job_id"]], check=True)
+    user.cluster.run(["scancel", "--batch", "--signal=USR1", run["job_id"]], check=True)
     assert user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED"
     log = user.launch("logs", "@last").stdout
     ranks = re.findall(r"rank (\d) of 4 on (n\d)", log)

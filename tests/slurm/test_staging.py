@@ -57,10 +57,7 @@ def test_the_next_attempt_on_the_same_nodes_copies_nothing(user: User) -> None:
         "command": ["python3", "-c", PROGRAM],
         "retry": {"backoff": "1s"},
     }
-    text = user.job(json.dumps(keys))
-    done = user.launch("submit", text, "--json", env={"HPC_LAUNCH_BROADCAST_FROM": "2"})
-    assert done.returncode == 0, done.stderr
-    run = json.loads(done.stdout)
+    run = user.submit(json.dumps(keys), env={"HPC_LAUNCH_BROADCAST_FROM": "2"})
     folder = Path(run["folder"])
     wait_until((folder / "attempts" / "002" / "end.json").exists)
     said = [(folder / "attempts" / number / "batch.log").read_text() for number in ("001", "002")]

@@ -84,13 +84,6 @@ def job(user: User, how: str, launcher: str, stage: int = 1, **keys: object) -> 
     return user.job(yaml.safe_dump({**wanted, **keys}), f"{name}.yaml")
 
 
-def submitted(user: User, file: str) -> dict[str, str]:
-    done = user.launch("submit", file, "--json")
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, str] = json.loads(done.stdout)
-    return answer
-
-
 def computes_as_one_process(log: str, alone: list[float], ways: int = 1) -> None:
     assert losses(log) == pytest.approx(alone * ways, abs=1e-3), log
     hosts = dict(re.findall(r"rank (\d) of 2 on host (n\d)", log))
@@ -190,7 +183,7 @@ def ends_with_seven_when_it_is_warned(user: User, run: dict[str, str], launcher:
 
 
 def in_turn(user: User, alone: list[float], launcher: str, stage: int, **keys: object) -> None:
-    run = submitted(user, job(user, "ddp,fsdp,deepspeed", launcher, stage, fails=True, **keys))
+    run = user.submit(job(user, "ddp,fsdp,deepspeed", launcher, stage, fails=True, **keys))
     log = ends_with_seven_when_it_is_warned(user, run, launcher)
     assert f"stage {stage}, batch 8 = 2 x 2 x 2" in log
     computes_as_one_process(log, alone, 3)
@@ -200,7 +193,7 @@ def each_stage(user: User, alone: list[float], launcher: str, *stages: int, **ke
     """Stages of ZeRO side by side; the job of the last one is warned, and ends with 7."""
     last = stages[-1]
     runs = {
-        stage: submitted(user, job(user, "deepspeed", launcher, stage, fails=stage == last, **keys)) for stage in stages
+        stage: user.submit(job(user, "deepspeed", launcher, stage, fails=stage == last, **keys)) for stage in stages
     }
     for stage, run in runs.items():
         if stage == last:
@@ -270,7 +263,7 @@ for _ in range(3000):
 def waiting(user: User, launcher: str) -> dict[str, str]:
     """A run of a program that waits for its end, and saves when it is told by a signal."""
     file = job(user, "", launcher, script=user.job(WAITS, "waits.py"), strategy="ddp", args={})
-    run = submitted(user, file)
+    run = user.submit(file)
     begun(user, run)
     return run
 

@@ -59,11 +59,9 @@ class Site:
         (found,) = self.user.home.glob("runs/*/attempts/001")
         return found
 
-    def submit(self, *words: str, env: dict[str, str] | None = None) -> str:
+    def submit(self, job: str, env: dict[str, str] | None = None) -> str:
         """Submit, and give the job's number."""
-        done = self.user.launch("submit", *words, "--json", env={"PATH": self.path, **(env or {})})
-        assert done.returncode == 0, done.stderr
-        return str(json.loads(done.stdout)["job_id"])
+        return str(self.user.submit(job, env={"PATH": self.path, **(env or {})})["job_id"])
 
     def wait(self, *words: str) -> int:
         return self.user.launch("submit", *words, "--wait", env={"PATH": self.path}).returncode

@@ -82,9 +82,10 @@ class User:
         """Start hpc-launch and leave it running."""
         return self.cluster.popen(["hpc-launch", *args], cwd=self.home, env={**self.env, **(env or {})})
 
-    def submit(self, text: str, *args: str) -> dict[str, Any]:
-        """Submit a job and return what `--json` says."""
-        done = self.launch("submit", self.job(text), "--json", *args)
+    def submit(self, job: str, *args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+        """Submit a job, by its text or its path, and return what `--json` says."""
+        file = job if job.startswith("/") else self.job(job)
+        done = self.launch("submit", file, "--json", *args, env=env)
         assert done.returncode == 0, done.stderr
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
