@@ -156,7 +156,7 @@ def test_folders_that_cannot_be_read_or_written(user: User) -> None:
 
 INSIDE = (
     "name: inside\nlauncher: srun\nnodes: 2\nprocesses_per_node: 2\n"
-    "command: sh -c 'echo rank $RANK of $WORLD_SIZE in job $SLURM_INSIDE_ID'\n"
+    "command: sh -c 'echo rank $RANK of $WORLD_SIZE in job $SLURM_JOB_ID'\n"
 )
 
 
