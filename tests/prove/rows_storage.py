@@ -63,8 +63,7 @@ def build_image(scene: Scene) -> None:
 
 def into_image(scene: Scene, sif: Path) -> None:
     """The training runs in an image into which this Python is bound."""
-    binds = [*scene.user.binds, str(scene.user.home)]
-    scene.row.job["container"] = {"image": str(sif), "binds": binds}
+    scene.row.job["container"] = {"image": str(sif), "binds": [*scene.cluster.python_folders, str(scene.user.home)]}
 
 
 def remove_image(scene: Scene) -> None:

@@ -54,7 +54,7 @@ def container(image: Path, user: User) -> dict[str, object]:
     user.job("of the user", "data/words")
     return {
         "image": str(image),
-        "binds": [*user.binds, f"{user.home}/data:/data"],
+        "binds": [*user.cluster.python_folders, f"{user.home}/data:/data"],
         "prelude": [{"set": {"STEP": "inside"}}],
     }
 
@@ -248,7 +248,7 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
         "nodes": 2,
         "launcher": "srun",
         "trackers": ["wandb"],
-        "container": {"image": str(sif), "binds": user.binds, "home": False},
+        "container": {"image": str(sif), "binds": user.cluster.python_folders, "home": False},
         "command": ["sh", "-c", LOOK],
     }
     told = {"NETRC": str(netrc)}

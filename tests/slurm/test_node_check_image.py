@@ -53,7 +53,7 @@ class Boxed:
             "script": str(home / "train.py"),
             "environment": {"python": sys.executable},
             "env": {"PYTHONPATH": str(home / "site")},
-            "container": {"image": self.image, "binds": self.user.binds},
+            "container": {"image": self.image, "binds": cluster.python_folders},
             "retry": {"max_attempts": 1},
         }
 

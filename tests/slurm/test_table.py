@@ -56,8 +56,7 @@ def alone() -> list[float]:
 @pytest.fixture
 def boxed(cluster_sid: Cluster, sif: Path, user_dir: Path) -> tuple[User, dict[str, Any]]:
     """A user, and `container:` of a job in the small image, with the tests' own Python bound in."""
-    user = User(cluster_sid, user_dir)
-    return user, {"image": str(sif), "binds": user.binds}
+    return User(cluster_sid, user_dir), {"image": str(sif), "binds": cluster_sid.python_folders}
 
 
 def zero(stage: int) -> dict[str, object]:

@@ -222,7 +222,7 @@ def test_a_launcher_that_puts_ranks_elsewhere_is_found_out(site: Site) -> None:
 
 
 def test_ibrun_starts_the_node_check(user_in_trouble: User) -> None:
-    user, cluster = user_in_trouble, user_in_trouble.cluster
+    user = user_in_trouble
     user.site(SITES["ibrun"])
     site = Site(user, "ibrun", f"{STANDINS}:{USER_PATH}")
     trains = site.job("print('trained')\n", preflight="quick")

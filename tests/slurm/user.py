@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import Cluster
-from tests.cluster.covers import outermost
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.json_output import check_output
@@ -39,11 +38,6 @@ class User:
             "XDG_CONFIG_HOME": str(self.home / "config"),
             "XDG_CACHE_HOME": str(self.home / "cache"),
         }
-
-    @property
-    def binds(self) -> list[str]:
-        """What the tests' own Python needs inside an image."""
-        return [str(path) for path in outermost(Path(need) for need in self.cluster.settings.needs)]
 
     def job(self, text: str, name: str = "job.yaml") -> str:
         """Write a job file and return its path."""

@@ -148,7 +148,11 @@ def test_the_example_trains_in_an_image(cluster_sid: Cluster, user_dir: Path, si
     connect_nodes(cluster_sid)
     user = SshUser(cluster_sid, user_dir)
     user.profile("hosts: {n1: 2, n2: 1}")
-    sets = {"container.image": str(sif), "container.runtime": "apptainer", "container.binds": json.dumps(user.binds)}
+    sets = {
+        "container.image": str(sif),
+        "container.runtime": "apptainer",
+        "container.binds": json.dumps(user.cluster.python_folders),
+    }
     sets |= {"launcher": launcher, "nodes": "2", "processes_per_node": "null", "args.steps": "4"}
     sets |= {"retry.max_attempts": "1"}
     words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
