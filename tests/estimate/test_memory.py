@@ -11,6 +11,7 @@ from hpc_launch.estimate.training_setup import TrainingSetup, stages
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import Experts, ModelConfig, parameters
+from tests.estimate.measured_steps import TORCHTITAN
 
 GIB = 2**30
 
@@ -36,9 +37,7 @@ def gpt(hidden: int, heads: int, layers: int) -> ModelConfig:
 
 GPT_22B, GPT_175B = gpt(6144, 64, 48), gpt(12288, 96, 96)
 GPT_530B, GPT_1T = gpt(20480, 128, 105), gpt(25600, 160, 128)
-LLAMA_3_8B = ModelConfig(
-    layers=32, hidden=4096, ffn=14336, vocab=128256, heads=32, query_groups=8, head_dim=128, gated=True, tied=False
-)
+LLAMA_3_8B = TORCHTITAN["8"]
 MIXTURE = replace(LLAMA_3_8B, experts=Experts(count=8, per_token=2, ffn=14336))
 
 

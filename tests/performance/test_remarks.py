@@ -114,21 +114,28 @@ def test_sockets_where_there_is_a_fabric() -> None:
     assert told(replace(WELL, lines=lines(tcp), fabric="efa", nodes=())) == [("plain_sockets", None)]
 
 
-def test_a_fabric_that_stands_idle_beside_a_busy_interface() -> None:
-    assert told(nodes(second=replace(WELL.nodes[1], net={"eth0": 1.2e9, "mlx5_0:1": 100.0}))) == [
-        ("plain_sockets", "n2")
-    ]
+OFF = lines("n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.")
+HOT = gpus(97, 96, throttled={"hardware thermal slowdown": 0.6})
+IDLE = tuple(replace(node, gpus=gpus(31, 30)) for node in WELL.nodes)
 
 
-@pytest.mark.parametrize("text", [STAGED, BROKEN], ids=["staged", "broken"])
-def test_nvlink_unused(text: str) -> None:
-    assert told(RunFacts(lines=lines(text))) == [("nvlink_unused", "n1")]
-
-
-def test_nvlink_that_the_watcher_saw() -> None:
-    off = lines("n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.")
-    assert told(replace(WELL, lines=off)) == [("nvlink_unused", "n1")]
-    assert told(RunFacts(lines=off)) == []
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        # A fabric that stands idle beside a busy interface.
+        (nodes(second=replace(WELL.nodes[1], net={"eth0": 1.2e9, "mlx5_0:1": 100.0})), [("plain_sockets", "n2")]),
+        (RunFacts(lines=lines(STAGED)), [("nvlink_unused", "n1")]),
+        (RunFacts(lines=lines(BROKEN)), [("nvlink_unused", "n1")]),
+        # NVLink that only the watcher saw.
+        (replace(WELL, lines=OFF), [("nvlink_unused", "n1")]),
+        (RunFacts(lines=OFF), []),
+        (nodes(second=replace(WELL.nodes[1], gpus=HOT)), [("clocks_throttled", "n2")] * 2),
+        # Nothing tells why.
+        (replace(WELL, nodes=IDLE), [("gpus_idle", None)]),
+    ],
+)
+def test_what_a_slow_run_is_told(facts: RunFacts, expected: list[tuple[str, str | None]]) -> None:
+    assert told(facts) == expected
 
 
 def test_a_node_behind_by_its_gpus() -> None:
@@ -157,11 +164,6 @@ def test_a_rank_behind_by_where_it_stands() -> None:
     assert "ranks 2, 3 on n2 are slower" in found[0].text
 
 
-def test_throttled_clocks() -> None:
-    hot = gpus(97, 96, throttled={"hardware thermal slowdown": 0.6})
-    assert told(nodes(second=replace(WELL.nodes[1], gpus=hot))) == [("clocks_throttled", "n2")] * 2
-
-
 def test_a_loader_that_starves() -> None:
     pinned = {"futex_do_wait": 0.8, "running": 0.2}
     starved = tuple(replace(node, gpus=gpus(31, 30), ranks=ranks(pinned, pinned)) for node in WELL.nodes)
@@ -172,11 +174,6 @@ def test_a_loader_that_starves() -> None:
     assert told(RunFacts((NodeSamples("n1", ranks(polled, polled)),))) == [("loader_starved", None)]
     found = remarks(replace(ON_CPUS, lines=lines(WORKERS)))
     assert [(remark.kind, remark.quotes[0].line) for remark in found] == [("loader_starved", 1)]
-
-
-def test_idle_gpus_of_which_nothing_tells_why() -> None:
-    idle = tuple(replace(node, gpus=gpus(31, 30)) for node in WELL.nodes)
-    assert told(replace(WELL, nodes=idle)) == [("gpus_idle", None)]
 
 
 def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:

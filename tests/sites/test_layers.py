@@ -161,12 +161,6 @@ def test_the_copy_that_a_run_keeps_needs_no_other_file(write: Write, plan: Plan,
     assert "below.yaml:3" in first.loaded.site_text
 
 
-def test_a_row_counts_for_its_number_of_gpus(write: Write, refused: Refusing) -> None:
-    apart = "[{nodes: 1-4, gpus: 1-8, time: 1h}, {nodes: 1-4, gpus: 9-, time: 2h}]"
-    write(here=f"name: here\n{BODY.replace('default_time: 1h', f'default_time: 1h, limits: {apart}')}")
-    assert refused(job="nodes: 4\ntime: 3h\n")[0].message.endswith("02:00:00")
-
-
 # --- Trust ---
 
 RAW = f"name: here\nprelude: [{{raw: 'export X=\"$(date)\"'}}]\n{BODY}"
