@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import mounts, network, services
+from tests.cluster.faults import wait_until
 from tests.cluster.settings import LOGIN, UNSHARE, Layout, Settings, python_module, read_settings
 from tests.cluster.syscalls import children, outlive
 
@@ -45,7 +46,7 @@ class Manager:
         services.start_munge(self.keeper, self.layout)
         database = services.prepare_database(self.layout) if self.settings.accounting else None
         self._power_on(self.settings.node_names)
-        services.wait_for("munged", Path("/run/munge/munge.socket.2").exists)
+        wait_until(Path("/run/munge/munge.socket.2").exists, explain=lambda: "no munged", every=0.02)
         if database is not None:
             if database.wait(timeout=180) != 0:
                 raise RuntimeError("mariadb-install-db failed, see mariadb-install.out")
@@ -69,7 +70,7 @@ class Manager:
                 )
         for name, holder in holders.items():
             self.nodes[name] = self._first_process(holder)
-            network.lay_cable(name, self.nodes[name], self.settings)
+            network.lay_cable(name, self.nodes[name])
             assert holder.stdin is not None
             with holder.stdin as told:
                 told.write(b"cable\n")
@@ -77,7 +78,7 @@ class Manager:
     @staticmethod
     def _first_process(holder: subprocess.Popen[bytes]) -> int:
         """Wait for the process 1 that `unshare` starts, and give its id as seen from here."""
-        services.wait_for("a node", lambda: bool(children(holder.pid)) or holder.poll() is not None)
+        wait_until(lambda: bool(children(holder.pid)) or holder.poll() is not None, every=0.02)
         return children(holder.pid)[0]
 
     def kill_node(self, node: str) -> None:
@@ -85,7 +86,7 @@ class Manager:
         process = self.nodes.pop(node)
         network.cut(node)
         os.kill(process, signal.SIGKILL)
-        services.wait_for(f"the end of {node}", lambda: self._gone(process))
+        wait_until(lambda: self._gone(process), explain=lambda: f"{node} lives on", every=0.02)
         network.remove(node)
 
     def _gone(self, process: int) -> bool:

@@ -24,7 +24,7 @@ def make_switch() -> None:
     ip("link", "set", BRIDGE, "up")
 
 
-def lay_cable(node: str, process: int, settings: Settings) -> None:
+def lay_cable(node: str, process: int) -> None:
     """Connect a node. Its interface goes into the network namespace of `process`.
 
     A node keeps its hardware address when it comes back after a death: its neighbours would

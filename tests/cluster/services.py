@@ -6,11 +6,10 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.cluster import config
+from tests.cluster.faults import wait_until
 from tests.cluster.settings import ACCOUNT, LOGIN_ADDRESS, USERS, Layout
 
 CONTROLLER_PORT, DATABASE_PORT = 6817, 6819
@@ -91,15 +90,6 @@ class Keeper:
                 return
 
 
-def wait_for(what: str, ready: Callable[[], bool], timeout: float = 150) -> None:
-    """Poll until something is ready; RuntimeError names it after `timeout` seconds."""
-    end = time.monotonic() + timeout
-    while not ready():
-        if time.monotonic() > end:
-            raise RuntimeError(f"{what} was not ready after {timeout:g} s")
-        time.sleep(0.02)
-
-
 def listening(port: int) -> bool:
     """Whether something on the login node accepts connections on a port."""
     with socket.socket() as probe:
@@ -134,13 +124,13 @@ def start_database(keeper: Keeper, layout: Layout) -> None:
     command += ["--skip-networking", f"--socket={DATABASE_SOCKET}"]
     command += [f"--pid-file={layout.run}/mariadbd.pid"]
     keeper.start("mariadbd", command)
-    wait_for("mariadbd", Path(DATABASE_SOCKET).exists)
+    wait_until(Path(DATABASE_SOCKET).exists, explain=lambda: "no MariaDB", every=0.02)
 
 
 def start_accounting(keeper: Keeper) -> None:
     """Start slurmdbd and wait until it answers."""
     keeper.start("slurmdbd", ["slurmdbd", "-D"])
-    wait_for("slurmdbd", lambda: listening(DATABASE_PORT))
+    wait_until(lambda: listening(DATABASE_PORT), explain=lambda: "no slurmdbd", every=0.02)
 
 
 def register_accounts() -> None:
@@ -157,6 +147,6 @@ def register_accounts() -> None:
 def start_controller(keeper: Keeper) -> None:
     """Start slurmctld and wait until it takes connections."""
     keeper.start("slurmctld", ["slurmctld", "-D", "-i"])
-    wait_for("slurmctld", lambda: listening(CONTROLLER_PORT) or not keeper.alive("slurmctld"))
+    wait_until(lambda: listening(CONTROLLER_PORT) or not keeper.alive("slurmctld"), every=0.02)
     if not keeper.alive("slurmctld"):
         raise RuntimeError("slurmctld ended at once, see its log")

@@ -11,7 +11,7 @@ import pytest
 
 from hpc_launch.runs.records.node_records import start_events
 from hpc_launch.runs.status.startup_summary import ORDER, history
-from tests.cluster.services import wait_for
+from tests.cluster.faults import wait_until
 from tests.here import launch
 from tests.marks import prove
 
@@ -58,10 +58,10 @@ class Here:
         (self.folder / "job.yaml").write_text(json.dumps({**JOB, "args": [late]}))
         done = launch(self.folder, "submit", "job.yaml")
         assert done.returncode == 0, done.stderr
-        wait_for("the third step", lambda: "step 3 " in self._log())
+        wait_until(lambda: "step 3 " in self._log())
         before = self._samples()
         # The newest half counts, so it takes as many samples again until none is from the start.
-        wait_for("samples of the training", lambda: self._samples() >= max(2 * before, 16) + 2, 400)
+        wait_until(lambda: self._samples() >= max(2 * before, 16) + 2, 400)
 
     def marks(self) -> list[list[str]]:
         """What the start of each node went through."""

@@ -67,15 +67,10 @@ class Matrix:
             if cluster is not self._given:
                 cluster.stop()
 
-    @property
-    def shared(self) -> Cluster:
-        """The cluster of the rows that break nothing."""
-        return self._keep("", {})
-
     def _cluster(self, row: Row) -> Cluster:
         """The cluster of a row: shared, its own, or the one with cgroups, as there can be but one of these."""
         if row.cluster is None:
-            return self.shared
+            return self._keep("", {})
         if row.cluster.get("cgroups"):
             return self._keep("cgroups", row.cluster)
         return Cluster.start(**{**self._options, **row.cluster})
