@@ -85,7 +85,7 @@ class Node:
 
 def _until_its_end(folder: Path, within_s: float = 3) -> list[dict[str, Any]]:
     """The watcher's events. On a busy machine it notices the launcher's end late."""
-    end = time.monotonic() + within_s
+    end = time.monotonic() + patience(within_s)
     while '"end"' not in (text := (folder / "agent" / "node-0.jsonl").read_text()) and time.monotonic() < end:
         time.sleep(0.1)
     return [json.loads(line) for line in text.splitlines()]
