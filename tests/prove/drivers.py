@@ -62,9 +62,9 @@ def play(user: User, number: int) -> tuple[list[str], Counter[str]]:
             user.launch("status", run["run"])
     status, end = {}, time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
-        happened["frozen"] += thaw(f"/runs/{run['run']}")
+        happened["frozen"] += thaw(str(user.home))
         status = user.status(run["run"])
-        if status["state"] in OVER and not thaw(f"/runs/{run['run']}"):
+        if status["state"] in OVER and not thaw(str(user.home)):
             break
         time.sleep(1)
     for driver in drivers:
