@@ -28,7 +28,6 @@ from hpc_launch.job.shell_text import RUNTIME, Text, UnknownName, interpolate
 from hpc_launch.job.units import format_time, parse_time
 from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.plan.launch_step import CODE
-from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
 from hpc_launch.sites.load_layers import read_sources
 from hpc_launch.sites.read_profile import load_site_profile
@@ -191,7 +190,7 @@ def compare(script: OldScript, prepared: PreparedJob) -> list[ComparedValue]:
     if script.launch is None or script.size is None:
         return [_row("program", None, compared.shown(prepared.plan.program.words))]
     parts = (compared.program(script.launch), compared.software(script.launch), compared.environment(script.launch))
-    return [*compared.size(script.size), *(row for part in parts for row in part)]
+    return [*compared.size(script.launch, script.size), *(row for part in parts for row in part)]
 
 
 def is_same(rows: Sequence[ComparedValue]) -> bool:
@@ -239,15 +238,11 @@ class _Comparison:
         """Words of the plan as people read them."""
         return _quoted([self.plain(word) for word in words])
 
-    def size(self, size: LaunchSize) -> Iterator[ComparedValue]:
+    def size(self, launch: OldLaunch, size: LaunchSize) -> Iterator[ComparedValue]:
         plan, request = self.plan, self.script.request
         once = plan.launcher == "none"
         yield _row("nodes", size.nodes, plan.nodes)
-        if plan.launcher in {"torchrun", "deepspeed"}:
-            tasks = descriptor(plan.launcher).tasks_per_node(plan.processes_per_node)
-            why = "the old script starts the launcher several times on each node"
-            yield _row("launchers per node", size.starts_per_node, tasks, why)
-        total = size.processes_per_node * (1 if size.once else size.nodes)
+        total = size.processes_per_node * (1 if launch.launcher == "none" else size.nodes)
         yield _row("processes per node", size.processes_per_node, 1 if once else plan.processes_per_node)
         yield _row("processes", total, 1 if once else plan.world_size)
         yield _row("GPUs per node", size.gpus_per_node, plan.gpus_per_node)

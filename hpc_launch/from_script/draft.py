@@ -131,8 +131,7 @@ class _Draft:
             "queue": site.queue,
             "account": request.get("account"),
             "constraint": request.get("constraint"),
-            **self._size(),
-            **(self._launcher(launch) | self._program(launch) if launch is not None else {}),
+            **self._launch(),
             "env": self._variables(launch),
             "environment": self._software(launch),
             "secrets": job.secrets,
@@ -143,12 +142,14 @@ class _Draft:
             "sbatch": {**request.passed_on, **site.sbatch},
         }
 
-    def _size(self) -> dict[str, Any]:
-        request, size, site = self.script.request, self.script.size, self.site
-        if size is None:
+    def _launch(self) -> dict[str, Any]:
+        """Its size, launcher and program."""
+        request, launch, size, site = self.script.request, self.script.launch, self.script.size, self.site
+        if launch is None or size is None:
             return {}
+        usual, restarts = None if launch.launcher == "torchrun" else launch.launcher, launch.max_restarts
         time = request.get("time") or ""
-        own = not size.once and size.processes_per_node != max(size.gpus_per_node, 1)
+        own = launch.launcher != "none" and size.processes_per_node != max(size.gpus_per_node, 1)
         return {
             "nodes": size.nodes if size.nodes > 1 else None,
             "gpus_per_node": size.gpus_per_node if size.gpus_per_node != site.gpus else None,
@@ -156,12 +157,9 @@ class _Draft:
             "cpus_per_node": size.cpus_per_node if size.cpus_per_node != site.cpus else None,
             "memory": request.memory,
             "time": None if time.upper() in {"UNLIMITED", "INFINITE", "-1"} else time,
+            "launcher": {"name": launch.launcher, "max_restarts": restarts} if restarts else usual,
+            **self._program(launch),
         }
-
-    def _launcher(self, launch: OldLaunch) -> dict[str, Any]:
-        usual = None if launch.launcher == "torchrun" else launch.launcher
-        restarts = launch.max_restarts
-        return {"launcher": {"name": launch.launcher, "max_restarts": restarts} if restarts else usual}
 
     def _program(self, launch: OldLaunch) -> dict[str, Any]:
         words, arguments = [word.text for word in launch.words], arguments_of(launch.arguments)

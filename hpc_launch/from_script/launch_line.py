@@ -22,8 +22,6 @@ _APPTAINER = OptionTable(
      "e": "cleanenv", "w": "writable", "f": "fakeroot", "i": "ipc", "p": "pid", "u": "userns", "q": "quiet",
      "s": "silent", "d": "debug", "v": "verbose"},
 )  # fmt: skip
-
-
 _LAUNCHERS = {
     "torchrun": OptionTable(
         "standalone module no-python run-path use-env", {"m": "module", "r": "redirects", "t": "tee"}
@@ -52,7 +50,6 @@ _MODULES = {
     "deepspeed.launcher.runner": "deepspeed",
 }
 """Modules that are launchers."""
-
 
 Nested = Callable[["Unwrapper", Word, Sequence[Word], bool], bool]
 
@@ -186,10 +183,8 @@ class Unwrapper:
         """`torchrun …`, `deepspeed …`, and `accelerate launch …`, which starts torchrun's processes."""
         split, launch = _LAUNCHERS[name].split(words), self.launch
         launch.launcher = "deepspeed" if name == "deepspeed" else "torchrun"
-        nodes, processes = (
-            split.last("nnodes", "num-nodes", "num-machines"),
-            split.last("nproc-per-node", "num-gpus", "num-processes"),
-        )
+        nodes = split.last("nnodes", "num-nodes", "num-machines")
+        processes = split.last("nproc-per-node", "num-gpus", "num-processes")
         launch.nodes = nodes.number() or launch.nodes if nodes is not None else launch.nodes
         launch.max_restarts = split.number("max-restarts")
         for count in (nodes, processes):

@@ -80,12 +80,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _at_least_one(text: str) -> int:
-    if _count(text) < 1:
-        raise ValueError("at least 1")
-    return int(text)
-
-
 def _duration(text: str) -> str:
     parse_time(text)
     return text
@@ -105,7 +99,7 @@ def questions(site: SiteProfile, training: TrainingSource, account: str | None) 
     if site.account.required and account is None:
         how = f" (find it with: {site.account.find})" if site.account.find else ""
         result.append(Question("account", f"account{how}", None))
-    result.append(Question("nodes", "number of nodes", "1", _at_least_one))
+    result.append(Question("nodes", "number of nodes", "1", _count))
     queue = site.queues.get(queue_name)
     node = site.node_classes.get(queue.node_class) if queue is not None else None
     if node is not None and node.gpus:

@@ -82,8 +82,6 @@ class LaunchSize(Struct, frozen=True):
     """Processes of the training on each node."""
     gpus_per_node: int
     cpus_per_node: int | None
-    once: bool
-    """Whether the program starts once, on the first node."""
 
 
 class OldScript(Struct, frozen=True):
@@ -116,15 +114,13 @@ def launch_size(launch: OldLaunch, request: Request) -> LaunchSize:
         elif launch.tasks:
             nodes = min(nodes, launch.tasks)
             starts = max(launch.tasks // nodes, 1)
-    once = launch.launcher == "none"
     processes = launch.processes_per_node if launch.processes_per_node is not None else starts
     return LaunchSize(
         nodes=nodes,
-        starts_per_node=1 if once else starts,
+        starts_per_node=1 if launch.launcher == "none" else starts,
         processes_per_node=processes,
         gpus_per_node=request.gpus_per_node if launch.gpus_per_node is None else launch.gpus_per_node,
         cpus_per_node=launch.cpus_per_task * starts if launch.cpus_per_task else request.cpus_per_node,
-        once=once,
     )
 
 
@@ -136,7 +132,7 @@ def choose(job: OldJob, request: Request, ledger: Ledger) -> OldLaunch | None:
     def weight(launch: OldLaunch) -> tuple[bool, int, bool]:
         size = launch_size(launch, request)
         own = launch.program in {"script", "module"} or launch.processes_per_node is not None
-        return not size.once and own, size.nodes * size.processes_per_node, own
+        return launch.launcher != "none" and own, size.nodes * size.processes_per_node, own
 
     def started(launch: OldLaunch) -> list[str]:
         return [launch.launcher, *(word.text for word in (*launch.words, *launch.arguments))]

@@ -8,17 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpc_launch.from_script.old_job import OldJob
-from hpc_launch.from_script.script_text import (
-    NOT_KNOWN,
-    Ledger,
-    LineAccount,
-    Node,
-    Value,
-    Word,
-    find_all,
-    text_of,
-    unknown,
-)
+from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Node, Value, Word, find_all, text_of, unknown
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.variables import Variables
 from hpc_launch.job.container import SECRET_NAME
@@ -44,9 +34,6 @@ class Settings:
 
     def __init__(self, request: Request, variables: Variables, ledger: Ledger) -> None:
         self.request, self.variables, self.job, self.ledger = request, variables, OldJob(), ledger
-        self.followed: dict[str, tuple[LineAccount, ...]] = {}
-        self.functions: dict[str, Node] = {}
-        self.uncalled: set[str] = set()
 
     def words(self, node: Node | None) -> list[Word]:
         """The words of a command."""
@@ -97,9 +84,8 @@ class Settings:
             self.ledger.not_understood(lines, "sets an item of an array")
             return
         if text_of(node)[len(name) :].startswith("+="):
-            before = self.variables.values.get(name) or (
-                () if isinstance(value, tuple) else self.variables.variable(name)
-            )
+            empty = () if isinstance(value, tuple) else self.variables.variable(name)
+            before = self.variables.values.get(name) or empty
             if isinstance(before, tuple):
                 value = before + value if isinstance(value, tuple) else unknown(f"${name}")
             else:
@@ -152,10 +138,7 @@ class Settings:
         for name in map(text_of, find_all(node, "variable_name")):
             self.variables.values.pop(name, None)
             self.job.env.pop(name, None)
-            if name.startswith(("SLURM_", "SBATCH_", "SRUN_")):
-                self.ledger.unnecessary(lines, "hpc-launch cleans the environment of the step")
-            else:
-                self.ledger.not_understood(lines, f"`{name}: null` in `env:` unsets a variable")
+        self.ledger.not_understood(lines, "`NAME: null` in `env:` unsets a variable")
 
     def module(self, words: Sequence[Word], lines: range) -> None:
         """`module …` and Lmod's `ml …`."""
@@ -178,12 +161,11 @@ class Settings:
     def source(self, words: Sequence[Word], lines: range) -> None:
         """`source FILE` and `. FILE`."""
         path = words[1].text if len(words) > 1 and words[1].value.known else ""
+        moved = self.job.workdir is not None and not path.startswith(("/", "$", "~"))
         if path == "activate" and len(words) == 3 and words[2].value.known:
             self._software("conda", words[2].text, lines)
-        elif not path or len(words) > 2 or (self.job.workdir and not path.startswith(("/", "$", "~"))):
+        elif moved or len(words) > 2 or re.search(r"\A\Z|/\.\w+\Z|conda|mamba|miniforge|\Aactivate\Z", path):
             self.ledger.not_understood(lines, "a file that is not read here: `environment.source` names such files")
-        elif re.search(r"/\.\w+\Z|conda|mamba|miniforge|\Aactivate\Z", path):
-            self.ledger.not_understood(lines, "sets up a shell or conda: name what the training needs of it")
         elif path.endswith("/bin/activate"):
             self._software("venv", path.removesuffix("/bin/activate"), lines)
         else:

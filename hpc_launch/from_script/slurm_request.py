@@ -160,11 +160,8 @@ class Request:
 
     def _memory(self) -> str | None:
         """Memory per node."""
-        factors = {
-            "mem": 1,
-            "mem-per-cpu": self.cpus_per_node or self.tasks_per_node,
-            "mem-per-gpu": self.gpus_per_node,
-        }
+        cpus = self.cpus_per_node or self.tasks_per_node
+        factors = {"mem": 1, "mem-per-cpu": cpus, "mem-per-gpu": self.gpus_per_node}
         for name, factor in factors.items():
             match = re.match(r"(\d+)([KMGTkmgt]?)[Bb]?\Z", self.texts.get(name, ""))
             if match and factor:
@@ -179,7 +176,6 @@ def _read_options(lines: Sequence[str], ledger: Ledger) -> list[tuple[str, Word]
     """The options before the first command."""
     options: list[tuple[str, Word]] = []
     commands = component = False
-    only_others = not any(line.startswith("#SBATCH") for line in lines)
     for number, line in enumerate(lines, 1):
         if not line.startswith("#"):
             commands = commands or line.strip()[:1] not in {"", "#"}
@@ -187,11 +183,10 @@ def _read_options(lines: Sequence[str], ledger: Ledger) -> list[tuple[str, Word]
             ledger.unnecessary([1], "the script gets its own first line")
         elif number == 1 and line.startswith("#!"):
             ledger.not_understood([1], "no shell, or a login shell: `login_shell: true` of the site profile")
+        elif re.match(r"#(PBS|BSUB|\$|PJM|COBALT|OAR)\s+-", line):
+            ledger.not_understood([number], "a directive of another scheduler")
         elif not re.match(r"#SBATCH(\s|$)", line):
-            if only_others and re.match(r"#(PBS|BSUB|\$|PJM|COBALT|OAR)\s+-", line):
-                ledger.not_understood([number], "a directive of another scheduler")
-            else:
-                ledger.unnecessary([number], "a comment")
+            ledger.unnecessary([number], "a comment")
         elif commands:
             ledger.unnecessary([number], "a directive after the first command, which sbatch does not read")
         elif component or line.split()[1:2] in (["hetjob"], ["packjob"]):
@@ -210,8 +205,6 @@ def _line_options(text: str, number: int, ledger: Ledger) -> list[tuple[str, Wor
         ledger.not_understood([number], "an unclosed quote")
         return []
     split = _SBATCH.split([Word(literal(word), number) for word in words])
-    if not words:
-        ledger.unnecessary([number], "a directive without options")
     if split.rest:
         ledger.not_understood([number], f"`{split.rest[0].text}` is not an option")
     aliases = {"tasks-per-node": "ntasks-per-node", "cluster-constraint": "constraint"}

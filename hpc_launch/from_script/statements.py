@@ -14,6 +14,7 @@ from hpc_launch.from_script.old_job import OldLaunch
 from hpc_launch.from_script.script_text import (
     NOT_KNOWN,
     Ledger,
+    LineAccount,
     Node,
     Value,
     Word,
@@ -49,6 +50,7 @@ class Reader(Settings):
     def script(self, root: Node) -> None:
         """All statements of a script."""
         functions = [node for node in root.named_children if node.type == "function_definition"]
+        self.followed: dict[str, tuple[LineAccount, ...]] = {}
         self.functions = {text_of(node.child_by_field_name("name")): node for node in functions}
         self.uncalled = {*self.functions}
         self.statements(root.named_children)
@@ -91,8 +93,6 @@ class Reader(Settings):
             self.ledger.unnecessary(lines, "groups commands")
             for child in node.named_children:
                 self._uncertain(child, lasts=kind == "if_statement")
-        elif kind == "test_command":
-            self.ledger.unnecessary(lines, "tests only")
         else:
             self._uncertain(node)
 
@@ -122,11 +122,9 @@ class Reader(Settings):
         """`A && B`, `A || B`: what follows a test or `||` depends on it."""
         first, *others = node.named_children
         self.statement(first)
-        leftmost = first
-        while leftmost.type == "list":
-            leftmost = leftmost.named_children[0]
+        tests = any(find_all(node, "test_command"))
         for child in others:
-            if leftmost.type == "test_command" or text_of(child.prev_sibling) == "||":
+            if tests or text_of(child.prev_sibling) == "||":
                 self._uncertain(child)
             else:
                 self.statement(child)
@@ -198,15 +196,11 @@ class Reader(Settings):
         elif name in handlers and name not in self.functions:
             handlers[name](words, lines)
         elif name == "set" and any(word.text in {"-a", "allexport"} for word in words):
-            self.ledger.not_understood(
-                lines, "exports what follows: write `export` before the variables that are needed"
-            )
+            self.ledger.not_understood(lines, "exports what follows: write `export` before each variable")
         elif name == "mkdir" and all(_LOG_FOLDER.search(word.text) for word in words[1:]):
             self.ledger.unnecessary(lines, "each run keeps its logs in its own folder")
         elif name in _SHELL_STATE:
             self.ledger.unnecessary(lines, "for the old shell: hpc-launch waits for the training and continues the run")
-        elif re.search(r"\b(wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b", text):
-            self.ledger.not_understood(lines, "a login: name the variable in `secrets:` and set it in your shell")
         elif not words or (name in _PRINTS and (name != "env" or len(words) == 1)):
             self.ledger.unnecessary(lines, "prints only")
         elif name not in self.functions and (_LAUNCHES.match(name) or words[0].text.startswith(("./", "$"))):
@@ -242,10 +236,9 @@ class Reader(Settings):
     def _nested(self, outer: Unwrapper, word: Word, rest: Sequence[Word], is_text: bool) -> bool:
         """Read the text of `bash -c`, or a local shell file, into the launch. False if it does more than set variables
         and start one program that is the same in each process, so that the command stays."""
+        file = Path(self.variables.variable("PWD").text, word.text)
         try:
-            text = (
-                shell_text(word.text) if is_text else read_script(Path(self.variables.variable("PWD").text, word.text))
-            )
+            text = shell_text(word.text) if is_text else read_script(file)
         except UsageError:
             return False
         root = parse(text)
@@ -254,7 +247,8 @@ class Reader(Settings):
         if root.has_error or not nodes or nodes[-1].type != "command" or kinds or not self._starts(nodes[-1]):
             return False
         before, launch = self.variables, copy.deepcopy(outer.launch)
-        self.variables = before.copy()
+        self.variables = copy.copy(before)
+        self.variables.values = dict(before.values)
         if word.value.known:  # after a TEXT, the first is $0
             self.variables.parameters = tuple(one.value for one in rest[is_text:])
         for assignment in (one for node in nodes[:-1] for one in find_all(node, "variable_assignment")):

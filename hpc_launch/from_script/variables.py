@@ -5,7 +5,6 @@ Whatever else stands in a word keeps the script's own text and is not known.
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections.abc import Mapping
@@ -37,20 +36,13 @@ class Variables:
     """
 
     def __init__(self, constants: Mapping[str, str], environment: Mapping[str, str], folder: str) -> None:
-        self.constants = constants
         self.environment = environment
         self.folder = folder
-        self.values: dict[str, Value | tuple[Value, ...]] = {}
+        self.values: dict[str, Value | tuple[Value, ...]] = {name: Value(text) for name, text in constants.items()}
         """Of an array, its items."""
         self.exported: set[str] = set()
         self.parameters: tuple[Value, ...] | None = None
         """Of a function, or of a script that the launch line starts; those of the script itself are not known."""
-
-    def copy(self) -> Variables:
-        """The same variables, for statements whose assignments do not last."""
-        result = copy.copy(self)
-        result.values, result.exported = dict(self.values), set(self.exported)
-        return result
 
     def assign(self, name: str, value: Value | tuple[Value, ...]) -> None:
         """Set a variable."""
@@ -64,8 +56,6 @@ class Variables:
         own = self.values.get(name)
         if own is not None:
             return own if isinstance(own, Value) else own[0] if own else Value("")
-        if name in self.constants:
-            return Value(self.constants[name])
         if name == "SLURM_SUBMIT_DIR":
             return Value(self.folder)
         if name.startswith("SLURM_ARRAY_") or _PER_PROCESS.match(name):
