@@ -51,7 +51,7 @@ def test_a_script_does_the_same_before_and_after(user: User, name: str) -> None:
         user.cluster.run(["chmod", "+x", str(user.home / file)], check=True)
     script = Path(user.job((SCRIPTS / f"{name}.sbatch").read_text(), "old.sbatch"))
 
-    old = user.cluster.run(["sbatch", "--wait", "--output=old.out", script.name], cwd=user.home)
+    old = user.cluster.run(["sbatch", "--wait", "--output=old.out", script.name], cwd=user.home, timeout=400)
     before = results("\n".join(path.read_text() for path in sorted(user.home.glob("*.[ot][ux]t"))))
     assert old.returncode == 0, before
 
