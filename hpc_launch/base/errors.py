@@ -5,6 +5,7 @@ UserError                 the user can fix it
 ├── Refused         (3)   errors in the job, site or plan; nothing was submitted
 └── SchedulerError  (4)   the scheduler rejected the job or is unreachable
     ├── SubmitRefused     rejected: nothing was submitted
+    │   ├── NotNow        rejected for what passes by itself: the same submission may succeed later
     │   └── NotWritten    not attempted: a file of the attempt cannot be written
     ├── SubmitUnknown     no answer in time: the job may have been submitted
     │   └── NoContact     the scheduler could not be reached, or did not answer: it may answer later
@@ -52,6 +53,10 @@ class SchedulerError(UserError):
 
 class SubmitRefused(SchedulerError):
     """The scheduler rejected the job: nothing was submitted."""
+
+
+class NotNow(SubmitRefused):
+    """Rejected for what passes by itself, such as a limit that other jobs fill: try the same again later."""
 
 
 class NotWritten(SubmitRefused):

@@ -27,12 +27,12 @@ from hpc_launch.runs.groups.job_arrays import (
     unsubmitted,
 )
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.attempt_files import RETRY_S, Reader
 from hpc_launch.runs.records.plan_record import plan_record
-from hpc_launch.runs.records.submission import array_of
+from hpc_launch.runs.records.submission import array_of, refused_for_now, refused_text
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.run_store import PreparedAttempt, create_run, refusing, write_after
-from hpc_launch.runs.submitting.submit_attempt import LIMIT, LOOKUP_S, RETRY_S, Wait, submit_next
+from hpc_launch.runs.submitting.submit_attempt import LOOKUP_S, Wait, submit_next
 from hpc_launch.schedulers.scheduler import ENDED_STATES, Scheduler
 from hpc_launch.script.render import render_array
 from hpc_launch.sites.queues import Queue
@@ -110,7 +110,7 @@ def send_points(
                     os.unlink(sweep.refused)
     except SubmitRefused as error:
         with suppress(OSError):
-            write_atomic(sweep.refused, f"{error}\n")
+            write_atomic(sweep.refused, f"{refused_text(error)}\n")
         if must and not job_ids:
             raise
         return job_ids, str(error)
@@ -188,13 +188,13 @@ def advance(
 ) -> SweepProgress | None:
     """Submit what is left of a sweep, as drivers do; None where that is not possible. Never raises a UserError.
 
-    `pause_s`: how long to leave it alone after a refusal because of a limit. `part`: as for `submit_points`.
+    `pause_s`: how long to leave it alone after a refusal that passes by itself. `part`: as for `submit_points`.
     """
     if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.is_foreign:
         return None
     with suppress(OSError):
         reason = read_text(sweep.refused, errors="replace")
-        if not LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
+        if not refused_for_now(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
             return None
     try:
         return submit_points(sweep, scheduler_of(sweep.run), index=index, part=part)

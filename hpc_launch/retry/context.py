@@ -22,7 +22,7 @@ from hpc_launch.runs.status.attempt_view import AttemptView
 from hpc_launch.runs.status.run_status import RunStatus, finished
 from hpc_launch.runs.status.tracker import RunTracker, script_ended
 from hpc_launch.schedulers.scheduler import Scheduler
-from hpc_launch.schedulers.slurm.pending_reasons import advice, failed_to_start
+from hpc_launch.schedulers.slurm.slurm_reasons import advice, failed_to_start
 
 LAUNCH_S = 10.0
 """Patience with a job that Slurm holds because a node could not start it: nobody repairs that, so it is seen twice."""

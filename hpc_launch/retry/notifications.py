@@ -19,12 +19,14 @@ from msgspec import Struct, to_builtins
 from hpc_launch.agent import program
 from hpc_launch.agent.notify_event import KEPT_S, due, events, point_over, record_event
 from hpc_launch.base.errors import UserError
+from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan
 from hpc_launch.prepare.attempts import find_secrets, known_secrets, notify_secrets
 from hpc_launch.retry.context import RetryContext
 from hpc_launch.runs.groups.group_folder import point_number
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.attempt_files import PostponedAttempt
 from hpc_launch.runs.records.plan_record import newest_plan
 from hpc_launch.runs.records.run_info import changeable_by_others, why_not_own
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
@@ -127,6 +129,20 @@ def note_stop(context: RetryContext, verdict: VerdictRecord) -> None:
         _record(context.run, plan.notify, "stop" if state == "FAILED" else "end", facts)
 
 
+def postpone(context: RetryContext, why: str) -> PostponedAttempt:
+    """Put on record that the scheduler does not take the next attempt at present, and tell it once. Never raises."""
+    before, now = context.view.files.postponed, context.view.now
+    record = PostponedAttempt(since=before.since if before is not None else now, tried=now, reason=why)
+    with suppress(OSError):
+        write_record(context.attempt.refused, record)
+        plan = newest_plan(context.run)
+        if before is None and plan is not None and plan.notify is not None:
+            facts = _facts(context.status, None) | {"state": "RETRYING", "reason": record.words}
+            _record(context.run, plan.notify, "no_progress", facts, name=f"postponed-{context.attempt.number}")
+            deliver(context.run)
+    return record
+
+
 def _facts(status: RunStatus, verdict: VerdictRecord | None) -> dict[str, Any]:
     """What is known of a run and of the verdict on its last attempt."""
     last, progress = status.attempts[-1], status.progress
@@ -149,14 +165,14 @@ def _facts(status: RunStatus, verdict: VerdictRecord | None) -> dict[str, Any]:
     return facts
 
 
-def _record(run: RunFolder, notify: NotifyPlan, kind: str, facts: dict[str, Any]) -> None:
-    """Record the end of a run once; of a point of a sweep, as part of the sweep. Raises OSError."""
+def _record(run: RunFolder, notify: NotifyPlan, kind: str, facts: dict[str, Any], name: str | None = None) -> None:
+    """Record the end of a run once, or the event `name`; of a point as part of its sweep. Raises OSError."""
     settings = to_builtins(notify)
-    if run.sweep is not None and not notify.each_point:
+    if name is None and run.sweep is not None and not notify.each_point:
         point_over(str(run.sweep.path), str(point_number(run)), facts["state"], settings, facts["site"])
         return
     if kind not in notify.events and not (kind == "stop" and "end" in notify.events):
         return
     look = f"hpc-launch {'why' if kind == 'stop' else 'status'} {run.name}"
     more = {"event": kind, "time": time.time(), "channels": settings["channels"], "look": look}
-    record_event(str(run.path), f"end-{facts['attempt']}", facts | more)
+    record_event(str(run.path), name or f"end-{facts['attempt']}", facts | more)

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from hpc_launch.base.errors import SchedulerError, UserError
+from hpc_launch.base.errors import NotNow, SchedulerError, UserError
 from hpc_launch.diagnose.diagnosis import Diagnosis
 from hpc_launch.retry.context import (
     RetryContext,
@@ -29,7 +29,7 @@ from hpc_launch.retry.decision import (
     report_bad_nodes,
 )
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome
-from hpc_launch.retry.notifications import note_stop
+from hpc_launch.retry.notifications import note_stop, postpone
 from hpc_launch.retry.same_job import (
     continue_here,
     leave_to_successor,
@@ -38,6 +38,7 @@ from hpc_launch.retry.same_job import (
     withdraw_successor,
 )
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.attempt_files import POSTPONED_S, RETRY_S
 from hpc_launch.runs.records.run_info import Journal, why_not_own
 from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitted
 from hpc_launch.runs.records.verdict_record import VerdictRecord, keep_verdict
@@ -194,6 +195,9 @@ def _follow(
     number = context.attempt.number
     if os.path.isdir(run.attempt(number + 1).path):
         return DriverOutcome("waiting", "the next attempt is being submitted")
+    postponed = view.files.postponed
+    if postponed is not None and 0 <= view.now - postponed.tried < RETRY_S:
+        return DriverOutcome("waiting", postponed.words)
     if not context.slurm and verdict.not_before > view.now:
         return DriverOutcome("waiting", f"the next attempt follows in {verdict.not_before - view.now:.0f} s")
     if verdict.withdrawn and view.live is not None:
@@ -217,7 +221,12 @@ def _follow(
         occupied = scheduler.must_wait(prepared.script, run.path)
         if occupied is not None:
             return DriverOutcome("waiting", f"the next attempt waits for its hosts: {occupied}")
-        _, attempt, job_id = submit_next(run, prepared, scheduler, index=index, ending=ending, number=number)
+        patient = postponed is None or view.now - postponed.since < POSTPONED_S
+        _, attempt, job_id = submit_next(
+            run, prepared, scheduler, index=index, ending=ending, number=number, patient=patient
+        )
+    except NotNow as error:
+        return DriverOutcome("waiting", postpone(context, str(error)).words)
     except UserError as error:
         return DriverOutcome("waiting", f"the next attempt is due: {error}")
     return DriverOutcome("submitted", f"attempt {attempt.number} is job {job_id}: {verdict.reason}")

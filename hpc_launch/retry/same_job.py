@@ -27,7 +27,7 @@ from hpc_launch.runs.status.run_status import successor_text
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.runs.submitting.successor_job import OwnJob, cancel_successor, continue_job, send_successor
 from hpc_launch.schedulers.job_files import directives
-from hpc_launch.schedulers.slurm.pending_reasons import failed_to_start
+from hpc_launch.schedulers.slurm.slurm_reasons import failed_to_start
 
 HELD = "SLURM_JOB_NODELIST"
 """In the environment of the job's script: all nodes of the job, with its spares."""

@@ -143,6 +143,8 @@ class AttemptFolder:
     stop = _Entry("stop")
     cancel = _Entry("cancel.json")
     stuck = _Entry("stuck.json")
+    refused = _Entry("refused.json")
+    """That the scheduler does not take the next attempt at present."""
     verdict = _Entry("verdict.json")
     sentinel = _Entry("sentinel")
     successor = _Entry("successor.json")

@@ -19,7 +19,6 @@ from hpc_launch.runs.status.followed_run import REMEMBERED_S
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.status.wait_for_end import wait
-from hpc_launch.schedulers.slurm.pending_reasons import never
 from hpc_launch.service.listener import QUIET, Listener
 
 TOGETHER = 2000
@@ -35,8 +34,8 @@ def is_group(run: RunFolder) -> bool:
 
 
 def tracker_of(runs: Iterable[RunFolder], index: Index) -> RunTracker:
-    """A tracker of these runs that recognizes pending reasons that never clear."""
-    return RunTracker(runs, Schedulers().of, never=never, seen=index.seen)
+    """A tracker of these runs that keeps final states in the index."""
+    return RunTracker(runs, Schedulers().of, seen=index.seen)
 
 
 def poll_runs(

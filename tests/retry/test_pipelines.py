@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.errors import SubmitRefused
+from hpc_launch.base.errors import NotNow
 from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.drive_groups import advance_pipeline
 from hpc_launch.runs.groups.group_folder import PipelineFolder
@@ -36,7 +36,7 @@ class Full(ArrayScheduler):
 
     def submit(self, submission: Submission) -> str:
         if self.full:
-            raise SubmitRefused("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)")
+            raise NotNow("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)")
         return super().submit(submission)
 
 

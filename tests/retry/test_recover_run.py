@@ -28,7 +28,6 @@ from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.run_store import KILL_AFTER, STOP_AFTER
 from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new, submit_next
-from hpc_launch.schedulers.slurm.pending_reasons import never
 from hpc_launch.service import poll
 from tests.retry.driver import drive
 from tests.runs.fake import Clock, FakeScheduler
@@ -295,6 +294,45 @@ def test_a_refused_attempt_ends_the_run_with_the_scheduler_s_words(runs: Path, s
     assert "Invalid account" in (status.reason or "")
 
 
+def test_what_the_scheduler_does_not_take_at_present_is_tried_again_for_some_days(
+    runs: Path, scheduler: FakeScheduler
+) -> None:
+    """A limit that other jobs fill, a partition in drain, a controller that is away."""
+    clock = scheduler.clock = Clock()
+    run = failed(runs, scheduler)
+    scheduler.fault = "full"
+
+    for _ in range(3):
+        move = drive(run, scheduler, "filesystem_error", "RETRY")
+        assert (move.kind, len(run.attempts())) == ("waiting", 1), move
+        assert "QOSMaxSubmitJobPerUserLimit" in move.words
+    assert len(scheduler.tried) == 2, "every five minutes"
+    status = status_of(run, scheduler)
+    assert status.state == "RETRYING"
+    assert "it is tried again every 5 minutes until" in (status.reason or "")
+
+    clock.sleep(301)
+    drive(run, scheduler, "filesystem_error", "RETRY")
+    assert len(scheduler.tried) == 3
+    clock.sleep(3600)
+    scheduler.fault = ""
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "submitted"
+    assert status_of(run, scheduler).state == "PENDING"
+
+
+def test_what_does_not_pass_for_days_stops_the_run(runs: Path, scheduler: FakeScheduler) -> None:
+    clock = scheduler.clock = Clock()
+    run = failed(runs, scheduler)
+    scheduler.fault = "full"
+    drive(run, scheduler, "filesystem_error", "RETRY")
+    clock.sleep(3 * 86400 + 301)
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "waiting"
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "ended"
+    status = status_of(run, scheduler)
+    assert status.state == "STOPPED"
+    assert "QOSMaxSubmitJobPerUserLimit" in (status.reason or "")
+
+
 def test_a_change_that_would_be_refused_stops_with_the_reason(runs: Path, scheduler: FakeScheduler) -> None:
     retry = Retry(on={"host_oom": Reaction(steps=[RetryStep(set={"nodes": 99})])})
     run = failed(runs, scheduler, retry=retry)
@@ -349,13 +387,17 @@ def waits(runs: Path, scheduler: FakeScheduler, reason: str) -> tuple[RunFolder,
 
 
 def stuck(run: RunFolder, scheduler: FakeScheduler) -> str:
-    tracker = RunTracker([run], lambda _: scheduler, never=never, clock=scheduler.clock)
+    tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
     tracker.poll(fresh=True)
     return recover_run.recover(run, tracker, scheduler).kind
 
 
-def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeScheduler) -> None:
-    run, clock = waits(runs, scheduler, "PartitionNodeLimit")
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("PartitionNodeLimit", "more or fewer nodes"), ("DependencyNeverSatisfied", "did not end as required")],
+)
+def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeScheduler, reason: str, said: str) -> None:
+    run, clock = waits(runs, scheduler, reason)
 
     assert stuck(run, scheduler) == "waiting"
     assert scheduler.record("1").state == "PENDING", "somebody may mend it"
@@ -365,9 +407,10 @@ def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeSche
 
     status = status_of(run, scheduler)
     assert (status.state, status.attempts[0].failure_class) == ("STOPPED", "submit_rejected")
+    assert said in (status.reason or "")
 
 
-@pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "Resources"])
+@pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "SPECIAL_EXIT", "Resources"])
 def test_what_a_person_holds_is_left_to_that_person(runs: Path, scheduler: FakeScheduler, reason: str) -> None:
     run, clock = waits(runs, scheduler, reason)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.errors import NoContact, SubmitRefused, Unreachable
+from hpc_launch.base.errors import NoContact, NotNow, SubmitRefused, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Submission
@@ -17,14 +17,15 @@ from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, R
 
 @dataclass
 class FakeScheduler:
-    """`fault` in the folder: `refuse`, `refuse successors`, `lost` (takes the job, gives no answer), `deaf` (neither),
-    `away`, `down` (neither, and does not answer queries)."""
+    """`fault` in the folder: `refuse`, `refuse successors`, `full`, `lost` (takes the job, gives no answer), `deaf`
+    (neither), `away`, `down` (neither, and does not answer queries)."""
 
     folder: Path
     clock: Callable[[], float] = time.time
     source: str = "squeue"
     occupied: str | None = None
     states: dict[str, str] = field(default_factory=lambda: {"n2": "down*"})
+    tried: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         (self.folder / "jobs").mkdir(parents=True, exist_ok=True)
@@ -35,6 +36,9 @@ class FakeScheduler:
         fault = self.fault
         if fault == "refuse" or (fault == "refuse successors" and submission.job_name.endswith(".next")):
             raise SubmitRefused("Invalid account or account/partition combination specified")
+        self.tried.append(submission.job_name)
+        if fault == "full":
+            raise NotNow("Slurm does not take the job at present: QOSMaxSubmitJobPerUserLimit")
         if fault == "too few":
             raise SubmitRefused("Slurm rejected the job: Requested node configuration is not available")
         if fault in ("deaf", "down"):

@@ -182,11 +182,14 @@ def test_a_later_attempt_of_the_same_job_ends_the_earlier() -> None:
 
 def test_a_reason_that_never_passes_is_stuck() -> None:
     whole = case(QUEUED, record("PENDING", reason="PartitionTimeLimit"))
+    state, reason = run_state(observe(whole), whole)
+    assert (state, "shorten it: scontrol update jobid=" in (reason or "")) == ("STUCK", True)
 
-    def never(reason: str) -> str | None:
-        return "ask for less time" if reason == "PartitionTimeLimit" else None
 
-    assert run_state(observe(whole), whole, never) == ("STUCK", "PartitionTimeLimit: ask for less time")
+def test_what_may_take_long_is_said_of_a_job_that_waits() -> None:
+    whole = case(QUEUED, record("PENDING", reason="PartitionDown"))
+    state, reason = run_state(observe(whole), whole)
+    assert (state, "starts no jobs at present" in (reason or "")) == ("PENDING", True)
 
 
 def test_an_end_after_the_warning_says_so() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import keep_verdict, verdict_record
-from hpc_launch.runs.status.run_status import Never, RunStatus, never_known
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.status.wait_for_end import wait
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
@@ -23,11 +23,11 @@ from tests.runs.samples import node_log, prepared, read_json
 class Following:
     """A run under a clock of the test's own, and what was told of it."""
 
-    def __init__(self, tmp_path: Path, *, source: str = "squeue", never: Never = never_known, **changes: str) -> None:
+    def __init__(self, tmp_path: Path, *, source: str = "squeue", **changes: str) -> None:
         self.clock = Clock()
         self.scheduler = FakeScheduler(tmp_path / "scheduler", clock=self.clock, source=source)
         self.run, self.attempt, self.job = submit_new(prepared(tmp_path / "runs", **changes), self.scheduler)
-        self.tracker = RunTracker([self.run], lambda _: self.scheduler, never=never, clock=self.clock)
+        self.tracker = RunTracker([self.run], lambda _: self.scheduler, clock=self.clock)
         self.told: list[tuple[float, RunStatus]] = []
 
     def start(self) -> None:
@@ -141,20 +141,23 @@ def test_a_controller_that_is_away_is_waited_for(following: Following) -> None:
 
 
 def test_stuck_needs_two_answers(tmp_path: Path) -> None:
-    one = Following(tmp_path, never=lambda reason: "cancel JOBID" if reason == "QOSMaxCpuPerUserLimit" else None)
-    one.scheduler.set(one.job, reason="QOSMaxCpuPerUserLimit")
+    one = Following(tmp_path)
+    one.scheduler.set(one.job, reason="JobHeldUser")
     begun = one.clock.now
 
     status = one.wait()
 
-    assert (status.state, status.reason) == ("STUCK", "QOSMaxCpuPerUserLimit: cancel 1")
+    assert (status.state, status.reason) == (
+        "STUCK",
+        "JobHeldUser: The job is held by its owner or an account coordinator. Release it: scontrol release 1.",
+    )
     assert len(one.scheduler.asked("query")) == 2
     assert 10 <= one.clock.now - begun <= 12
 
 
 def test_a_passing_reason_is_not_stuck(tmp_path: Path) -> None:
-    one = Following(tmp_path, never=lambda reason: "lower it" if reason == "Odd" else None)
-    one.scheduler.set(one.job, reason="Odd")
+    one = Following(tmp_path)
+    one.scheduler.set(one.job, reason="PartitionTimeLimit")
     one.clock.at(5, lambda: one.scheduler.set(one.job, reason="Priority"))
     one.clock.at(30, one.start)
     one.clock.at(60, lambda: one.scheduler.end(one.job))

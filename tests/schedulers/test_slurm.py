@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hpc_launch.schedulers.scheduler import JobRecord
-from hpc_launch.schedulers.slurm.pending_reasons import never
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S
+from hpc_launch.schedulers.slurm.slurm_reasons import advice
 from tests.cluster import Cluster
 from tests.schedulers.login_node import Failed, LoginNode
 
@@ -86,7 +86,9 @@ def test_jobs_that_slurm_takes_and_never_starts(login: LoginNode, option: str, r
     record = login.until(job, lambda record: record.reason not in {None, "Priority", "Dependency"})
     assert record.state == "PENDING"
     assert record.reason in reasons
-    assert never(record.reason) is not None
+    found = advice(record.reason)
+    assert found is not None
+    assert found.never
     login.call("cancel", job_id=job)
 
 

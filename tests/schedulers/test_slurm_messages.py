@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.base.errors import SubmitRefused, SubmitUnknown
-from hpc_launch.schedulers.slurm.pending_reasons import advice, never
+from hpc_launch.base.errors import NotNow, SubmitRefused, SubmitUnknown
 from hpc_launch.schedulers.slurm.run_command import query_environment, submission_environment
+from hpc_launch.schedulers.slurm.slurm_reasons import advice, failed_to_start
 from hpc_launch.schedulers.slurm.submitit_executor import classify
 
 FAILED = "sbatch: error: Batch job submission failed: "
@@ -52,6 +52,45 @@ def test_slurm_said_no(code: int, errors: str, said: str, hint: str | None) -> N
     assert hint is None or hint in (error.hint or "")
 
 
+POLICY = FAILED + "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+@pytest.mark.parametrize(
+    ("errors", "passes"),
+    [
+        (f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}", True),
+        (f"sbatch: error: QOSGrpSubmitJobsLimit\n{POLICY}", True),
+        (f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}", True),
+        (f"sbatch: error: MaxSubmitJobsPerAccount\n{POLICY}", True),
+        (POLICY, True),
+        (FAILED + "Required partition not available (inactive or drain)", True),
+        (FAILED + "Requested reservation not usable now", True),
+        (FAILED + "Job update not available right now, the DB index is being set, try again in a bit", True),
+        ("sbatch: error: fetch_config: DNS SRV lookup failed\nsbatch: fatal: no configuration source", True),
+        (f"sbatch: error: QOSMaxNodePerJobLimit\n{POLICY}", False),
+        (f"sbatch: error: QOSMaxCpuPerUserLimit\n{POLICY}", False),
+        (f"sbatch: error: AssocMaxWallDurationPerJobLimit\n{POLICY}", False),
+        (FAILED + "Requested reservation is invalid", False),
+        (FAILED + "Invalid partition name specified", False),
+        (FAILED + "Requested time limit is invalid (missing or exceeds some limit)", False),
+        (FAILED + "Requested node configuration is not available", False),
+        ("sbatch: error: no budget is left for p123\n" + FAILED + "Unspecified error", False),
+    ],
+)  # fmt: skip
+def test_a_refusal_that_passes_by_itself_is_told_from_one_that_a_person_must_mend(errors: str, passes: bool) -> None:
+    error = classify(1, "", errors)
+    assert isinstance(error, SubmitRefused)
+    assert isinstance(error, NotNow) is passes
+
+
+def test_a_host_without_slurm_s_configuration_did_not_reach_the_controller() -> None:
+    errors = "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+    error = classify(1, "", errors + "sbatch: fatal: Could not establish a configuration source")
+    assert "controller of Slurm was not reached, so nothing was submitted" in str(error)
+    assert "rejected" not in str(error)
+    assert "login node" in (error.hint or "")
+
+
 @pytest.mark.parametrize(
     "reason",
     [
@@ -66,8 +105,9 @@ def test_slurm_said_no(code: int, errors: str, said: str, hint: str | None) -> N
     ],
 )
 def test_reasons_that_need_a_person(reason: str) -> None:
-    found = never(reason, "12")
+    found = advice(reason, "12")
     assert found is not None
+    assert found.never
     assert found.meaning.endswith(".")
     assert "{" not in str(found)
     assert str(found).count(".") >= 2
@@ -82,11 +122,31 @@ def test_reasons_that_need_a_person(reason: str) -> None:
         "QOSMaxJobsPerUserLimit",
         "AssocGrpCPURunMinutesLimit",
         "QOSGrpNodeLimit",
+        "AssocMaxSubmitJobLimit",
+        "PartitionDown",
         "SomethingNew",
     ],
 )
 def test_reasons_that_pass(reason: str | None) -> None:
-    assert never(reason) is None
+    found = advice(reason)
+    assert found is None or not found.never
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("DependencyNeverSatisfied", "submit_rejected"),
+        ("PartitionNodeLimit", "submit_rejected"),
+        ("launch failed requeued held", "node_failure"),
+        ("JobHeldUser", None),
+        ("SPECIAL_EXIT", None),
+        ("AssocGrpCPUMinutesLimit", None),
+        ("PartitionDown", None),
+        ("Resources", None),
+    ],
+)
+def test_only_a_job_that_nobody_holds_and_that_can_never_start_is_removed(reason: str, kind: str | None) -> None:
+    assert failed_to_start(reason) == kind
 
 
 def test_a_word_on_what_may_take_long() -> None:

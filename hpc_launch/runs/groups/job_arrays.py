@@ -44,6 +44,7 @@ from hpc_launch.runs.records.submission import (
     never_submitted,
     new_token,
     read_claim,
+    refused_text,
     write_job,
 )
 from hpc_launch.runs.run_index import Index
@@ -169,7 +170,7 @@ def submit_array(
     try:
         job_id = array_of(send_job(task, submission))
     except SubmitRefused as error:
-        _release(sweep, array, f"refused: {error}")
+        _release(sweep, array, refused_text(error))
         raise
     checkpoint("array submitted")
     cluster = cluster or scheduler.cluster()

@@ -18,11 +18,10 @@ from hpc_launch.runs.groups.group_folder import PipelineFolder, StageRecord, poi
 from hpc_launch.runs.groups.stage_inputs import DueRun, checkpoints_for
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.submission import never_submitted
+from hpc_launch.runs.records.attempt_files import RETRY_S, Reader
+from hpc_launch.runs.records.submission import never_submitted, refused_for_now
 from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, STATE_ORDER, RunStatus, group_status
-from hpc_launch.runs.submitting.submit_attempt import LIMIT, RETRY_S
 
 Found = Mapping[str, RunStatus | SweepStatus]
 """The states of runs and sweeps by name."""
@@ -195,7 +194,7 @@ def _submit_again(run: RunFolder) -> Literal["yes", "later", "no"]:
     voids = [Reader().read(attempt).void for attempt in run.attempts()]
     if not voids or all(map(never_submitted, voids)):
         return "yes"
-    if not all(never_submitted(void) or _by_limit(void) for void in voids):
+    if not all(never_submitted(void) or refused_for_now(void) for void in voids):
         return "no"
     age = 0.0
     with suppress(OSError):
@@ -221,11 +220,6 @@ def _is_current(status: SweepStatus) -> bool:
 def _is_over(status: RunStatus, *, current: bool) -> bool:
     """Whether a point is over. `current`: as `_is_current` says of its sweep."""
     return status.state == "COMPLETED" or (current and status.final and not status.undecided)
-
-
-def _by_limit(void: str | None) -> bool:
-    """Whether the scheduler refused a job because of a limit, which may have room later."""
-    return void is not None and void.startswith("refused") and LIMIT.search(void) is not None
 
 
 def _met(wanted: str, state: str) -> bool:

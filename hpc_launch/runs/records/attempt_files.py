@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +46,27 @@ class StuckJob(Struct, frozen=True, kw_only=True):
 
     time: float | None = None
     reason: str | None = None
+
+
+class PostponedAttempt(Struct, frozen=True, kw_only=True):
+    """refused.json of an attempt: the scheduler does not take the next one at present. Seconds since the epoch."""
+
+    since: float
+    tried: float
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """Why it waits, for how long drivers try it again, and how often."""
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since + POSTPONED_S))
+        often = f"it is tried again every {RETRY_S / 60:.0f} minutes until {until}"
+        return f"the next attempt waits: {' '.join(self.reason.split())}; {often}"
+
+
+RETRY_S = 300.0
+"""How long drivers wait after a refusal that passes by itself."""
+POSTPONED_S = 3 * 86400.0
+"""For how long they try again."""
 
 
 def stuck_since(attempt: AttemptFolder, job: JobRecord) -> float:
@@ -105,6 +127,7 @@ class AttemptFiles:
     cancel: CancelRequest | None = None
     verdict: VerdictRecord | None = None
     successor: SuccessorRecord | None = None
+    postponed: PostponedAttempt | None = None
     output: bool = False
     """Whether the training has written anything yet."""
 
@@ -214,6 +237,7 @@ class Reader:
             cancel=record(attempt.cancel, CancelRequest),
             verdict=record(attempt.verdict, VerdictRecord),
             successor=record(attempt.successor, SuccessorRecord),
+            postponed=record(attempt.refused, PostponedAttempt),
             output=attempt.logs.name in entries and self._output(attempt),
         )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
+from hpc_launch.base.errors import NotNow, SubmitRefused
 from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.json_records import create_record, write_record
 from hpc_launch.job.hostlist import names_or_text
@@ -132,6 +133,20 @@ def read_claim(attempt: AttemptFolder) -> Claim | None:
         return parse_claim(read_text(attempt.claim, errors="replace"))
     except OSError:
         return None
+
+
+REFUSED, NOT_NOW = "refused: ", "refused for now: "
+"""How the reason begins why the scheduler did not take a job, for good or for what passes by itself."""
+
+
+def refused_text(error: SubmitRefused) -> str:
+    """The reason for a claim or a sweep that the scheduler refused."""
+    return f"{NOT_NOW if isinstance(error, NotNow) else REFUSED}{error}"
+
+
+def refused_for_now(reason: str | None) -> bool:
+    """Whether the scheduler refused a job for what passes by itself."""
+    return reason is not None and reason.startswith(NOT_NOW)
 
 
 def never_submitted(void: str | None) -> bool:

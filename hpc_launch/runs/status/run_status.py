@@ -5,7 +5,7 @@ Frozen, and never more certain than its sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hpc_launch.runs.status.attempt_view import WAITING_STATES, AttemptView
 from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.startup_summary import Startup
 from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.schedulers.slurm.slurm_reasons import advice
 
 RUN_STATES = (
     "SUBMITTING", "PENDING", "STUCK", "STARTING", "RUNNING", "ENDING", "RETRYING",
@@ -174,12 +175,6 @@ def group_status(
     )
 
 
-Never = Callable[[str], object | None]
-"""What to do about a pending reason that never resolves by itself; None where waiting helps.
-
-Its `str` is shown, with `JOBID` replaced by the job id.
-"""
-
 STATES = {
     "VOID": "STOPPED",
     "SUBMITTING": "SUBMITTING",
@@ -214,11 +209,7 @@ STARTING_S = 600.0
 """A job without output counts as starting for so long: some programs print nothing until their end."""
 
 
-def never_known(reason: str) -> None:
-    """A `Never` for which every reason may pass."""
-
-
-def run_state(status: AttemptStatus, view: AttemptView, never: Never = never_known) -> tuple[str, str | None]:
+def run_state(status: AttemptStatus, view: AttemptView) -> tuple[str, str | None]:
     """State and reason of the run whose last attempt has this status."""
     state_of_job, reason, output = status.state, status.reason, view.files.output
     live = view.live
@@ -241,9 +232,9 @@ def run_state(status: AttemptStatus, view: AttemptView, never: Never = never_kno
     if state_of_job in ("SUSPENDED", "STOPPED"):
         return state, "suspended by the cluster; it continues by itself"
     if state == "PENDING" and live is not None:
-        advice = never(live.reason) if live.reason else None
-        if advice is not None:
-            return "STUCK", f"{live.reason}: {advice}".replace("JOBID", live.job_id)
+        found = advice(live.reason, live.job_id)
+        if found is not None:
+            return "STUCK" if found.never else state, f"{live.reason}: {found}"
         if state_of_job != "PENDING":
             reason = f"{state_of_job}{f' ({reason})' if reason else ''}"
     return state, reason

@@ -20,9 +20,7 @@ from hpc_launch.runs.status.progress_reader import Progress, ProgressReader
 from hpc_launch.runs.status.run_status import (
     FINAL_RUN_STATES,
     AttemptStatus,
-    Never,
     RunStatus,
-    never_known,
     run_state,
     successor_text,
     unfinished,
@@ -74,14 +72,12 @@ class RunTracker:
         runs: Iterable[RunFolder],
         scheduler_for: SchedulerFor,
         *,
-        never: Never = never_known,
         settle_s: float = SETTLE_S,
         seen: Callable[[Sequence[RunStatus]], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._followed = {run.name: FollowedRun(run) for run in runs}
         self._scheduler_for = scheduler_for
-        self._never = never
         self._settle_s = settle_s
         self._seen = seen
         self._clock = clock
@@ -201,6 +197,9 @@ class RunTracker:
         successor = followed.successor()
         if state == "RETRYING" and successor is not None:
             reason = f"{reason}; {successor_text(successor)}"
+        postponed = followed.files[-1].postponed if followed.files else None
+        if state == "RETRYING" and postponed is not None:
+            reason = f"{reason}; {postponed.words}"
         info = followed.info
         over = state in FINAL_RUN_STATES and followed.is_over(attempts[-1].ended, now)
         return RunStatus(
@@ -251,7 +250,7 @@ class RunTracker:
         if not attempts:
             return "SUBMITTING", followed.unsettled[0][1], "none", None
         view, last = followed.views[-1], attempts[-1]
-        state, reason = run_state(last, view, self._never)
+        state, reason = run_state(last, view)
         record = view.record
         if view.requeued and record is not None:
             return state, reason, record.source, max(0.0, now - record.as_of)

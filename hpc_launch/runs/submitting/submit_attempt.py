@@ -8,7 +8,6 @@ trains only if it creates the attempt's `claim` first.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from msgspec import structs
 
 from hpc_launch.base.errors import (
     NoContact,
+    NotNow,
     NotWritten,
     SchedulerError,
     SubmitRefused,
@@ -29,7 +29,7 @@ from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.run_info import Journal, by_this_process
-from hpc_launch.runs.records.submission import Intent, abandon, new_token, read_claim, write_job
+from hpc_launch.runs.records.submission import Intent, abandon, new_token, read_claim, refused_text, write_job
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import adopt, look_up
 from hpc_launch.runs.submitting.run_store import (
@@ -69,6 +69,8 @@ class AttemptTask:
     journal: Journal
     lookup_s: float
     wait: Wait | None = None
+    patient: bool = False
+    """Leave nothing of an attempt that the scheduler does not take at present: it is submitted again later."""
 
 
 def send_job(task: AttemptTask, submission: Submission) -> str:
@@ -82,7 +84,10 @@ def send_job(task: AttemptTask, submission: Submission) -> str:
                 discard(run, attempt)
             raise cannot_write(run.path, str(error)) from error
         except SubmitRefused as error:
-            reason = f"refused: {error}"
+            if task.patient and isinstance(error, NotNow) and read_claim(attempt) is None:
+                discard(run, attempt)
+                raise
+            reason = refused_text(error)
             with suppress(OSError):
                 abandon(attempt, reason)
             task.journal.note("voided", attempt=attempt.number, reason=reason)
@@ -212,11 +217,12 @@ def submit_next(
     ending: bool = False,
     number: int | None = None,
     wait: Wait | None = None,
+    patient: bool = False,
 ) -> Submitted:
     """Submit the next attempt of a run whose last one is over or void. Raises as `submit_new`.
 
     `ending`: the last job may still be completing (`still_alive`). `number`: the attempt that this one follows; with a
-    later one, another driver was first.
+    later one, another driver was first. `patient`: as for `AttemptTask`.
 
     Raises:
         UsageError: The last attempt is still alive (the message says what is), or another driver was first.
@@ -236,7 +242,8 @@ def submit_next(
     if index is not None:
         index.resubmitting(run)  # before there is an attempt: a driver that is killed then must not hide it
     attempt = claim_number(run, last + 1)
-    return run, attempt, _submit(AttemptTask(run, attempt, prepared, scheduler, Journal(run), lookup_s, wait), index)
+    task = AttemptTask(run, attempt, prepared, scheduler, Journal(run), lookup_s, wait, patient)
+    return run, attempt, _submit(task, index)
 
 
 def _submit(task: AttemptTask, index: Index | None) -> str:
@@ -303,10 +310,3 @@ def _prepare(task: AttemptTask) -> Submission:
         time_limit_s=prepared.plan.time_limit_s,
         signal_before_s=prepared.plan.signal_before_s,
     )
-
-
-LIMIT = re.compile(r"limit|policy", re.IGNORECASE)
-"""Found in the reason of such a refusal."""
-
-RETRY_S = 300.0
-"""How long drivers wait after one."""

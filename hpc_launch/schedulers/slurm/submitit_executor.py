@@ -16,12 +16,21 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from hpc_launch.base.errors import NoContact, NotWritten, SchedulerError, SubmitRefused, SubmitUnknown, Unreachable
+from hpc_launch.base.errors import (
+    NoContact,
+    NotNow,
+    NotWritten,
+    SchedulerError,
+    SubmitRefused,
+    SubmitUnknown,
+    Unreachable,
+)
 from hpc_launch.base.user_dirs import state_folder
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm import query_jobs
 from hpc_launch.schedulers.slurm.run_command import NOT_HERE, submission_context
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S, shared_answer
+from hpc_launch.schedulers.slurm.slurm_reasons import refusal
 
 # By default, importing Submitit adds a stdout handler to its logger.
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
@@ -44,37 +53,6 @@ _REFUSAL = re.compile(
     r"batch job submission failed|allocation failure|^sbatch: (error|fatal)|(unrecognized|invalid) option"
 )
 
-_HINTS: tuple[tuple[str, str], ...] = (
-    (
-        r"invalid account|account.*not permitted",
-        "list your accounts: sacctmgr show assoc user=$USER format=account,partition,qos",
-    ),
-    (r"invalid partition", "list the partitions: sinfo -s"),
-    (r"group not permitted", "choose a partition open to your groups and accounts; list them: sinfo -s"),
-    (r"invalid qos", "list the QOS you may use: sacctmgr show assoc user=$USER format=account,qos"),
-    (r"requested time limit", "list the limits: sinfo -o '%P %l'"),
-    (
-        r"accounting/QOS policy",
-        "request fewer jobs, fewer nodes or less time; list your limits: sacctmgr show assoc user=$USER",
-    ),
-    (
-        r"node configuration is not available|node count specification|memory specification|more processors",
-        "request what the partition's nodes have: sinfo -o '%P %D %c %m %G'",
-    ),
-    (r"generic resource|\bgres\b", "list the cluster's GPU names: sinfo -o '%P %G'"),
-    (r"invalid feature", "list the nodes' features: sinfo -o '%P %f'"),
-    (r"dependency problem", "check the dependency: its job is unknown or can no longer satisfy it"),
-    (r"reservation", "list the reservations: scontrol show reservation"),
-    (r"(unrecognized|invalid) option", "list the options of this Slurm version: sbatch --help"),
-    (r"configuration source|DNS SRV|fetch config", NOT_HERE),
-    (
-        r"authentication credential",
-        "contact the site's support: clocks or munge keys differ between this host and slurmctld",
-    ),
-    (r"unable to open file", "put the script on a file system that this host can read"),
-)
-"""Hints for common refusals, by Slurm's messages (src/common/slurm_errno.c)."""
-
 
 def classify(code: int, output: str, errors: str) -> SchedulerError:
     """The error for a submission that returned no job id.
@@ -90,14 +68,13 @@ def classify(code: int, output: str, errors: str) -> SchedulerError:
     lines = [line.strip() for line in f"{output}\n{errors}".splitlines() if line.strip()]
     message = "\n".join(dict.fromkeys(_without_prefix(line) for line in lines))
     if code in {126, 127}:
-        return SubmitRefused(f"cannot run sbatch: {message or 'command not found'}", NOT_HERE)
+        return NotNow(f"cannot run sbatch: {message or 'command not found'}", NOT_HERE)
     if code < 0 or code == 124 or 128 < code <= 128 + 64:
         return SubmitUnknown(f"sbatch was killed before it answered\n{message}".strip())
     if any(_NO_ANSWER.search(line) for line in lines):
         return NoContact(f"Slurm did not confirm the submission: {_without_prefix(lines[-1])}")
     if code != 0 and any(_REFUSAL.search(line) for line in lines):
-        # Keep everything: warnings and the site's own messages help, too.
-        return SubmitRefused(f"Slurm rejected the job: {message}", _hint(message))
+        return _refused(message)
     return SubmitUnknown(f"sbatch exited with code {code} without a job id: {message or 'no output'}")
 
 
@@ -107,8 +84,16 @@ def _without_prefix(line: str) -> str:
     return re.sub(r"^Batch job submission failed: ", "", line)
 
 
-def _hint(message: str) -> str | None:
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, message, re.IGNORECASE)), None)
+def _refused(message: str) -> SubmitRefused:
+    """The error for a refusal. It keeps everything: warnings and the site's own messages help, too."""
+    found = refusal(message)
+    if found is None:
+        return SubmitRefused(f"Slurm rejected the job: {message}")
+    if found.action == NOT_HERE:
+        return NotNow(f"the controller of Slurm was not reached, so nothing was submitted: {message}", NOT_HERE)
+    if found.never:
+        return SubmitRefused(f"Slurm rejected the job: {message}", found.action)
+    return NotNow(f"Slurm does not take the job at present: {message}", f"{found.meaning} {found.action}")
 
 
 SUBMIT_TIMEOUT_S = 200
@@ -257,7 +242,7 @@ def _executor(kind: type[ScriptExecutor], submission: Submission, folder: Path, 
     try:
         return kind(submission, folder, *extra)
     except RuntimeError as error:  # Submitit finds no srun
-        raise SubmitRefused(str(error), NOT_HERE) from error
+        raise NotNow(str(error), NOT_HERE) from error
 
 
 def _failure(error: FailedJobError) -> SchedulerError:
