@@ -400,6 +400,7 @@ BAD = {
     "HL510": Bad(TINY + "checkpoint: {format: huggingface}\n"),
     "HL511": Bad(TINY + "checkpoint: {dir: '${attempt.dir}/c', pattern: x}\n"),
     "HL512": Bad(TINY + "checkpoint: {dir: c, pattern: 'step/(\\d+)'}\n"),
+    "HL515": Bad(TINY + "time: 24:00:00\n"),
     "HL514": Bad(TINY + "nodes: 2\ncheckpoint: {dir: out, pattern: 'step-(\\d+)'}\n", site=APART),
     "HL670": Bad(TINY + "strategy: {name: ddp, offload_optimizer: cpu}\n"),
     "HL671": Bad(TINY + "strategy: fsdp\nargs: {fsdp_config: '${strategy.config}'}\n"),

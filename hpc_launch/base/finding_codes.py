@@ -148,6 +148,7 @@ class FindingCode(str, Enum):
     INVALID_CHECKPOINT_PATTERN = "HL512", "Invalid checkpoint pattern"
     DRILL_CANNOT_MEASURE = "HL513", "The drill cannot observe the training"
     CHECKPOINTS_NOT_SHARED = "HL514", "Checkpoints that other hosts cannot read", "warning"
+    NOTHING_TO_CONTINUE_FROM = "HL515", "Nothing to continue from", "warning"
 
     # What is retried
     UNKNOWN_FAILURE_CLASS = "HL531", "Unknown failure class"

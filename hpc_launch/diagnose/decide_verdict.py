@@ -259,6 +259,8 @@ def _wanted(diagnosis: Diagnosis, progress: AttemptProgress, retry: Retry) -> tu
     reaction = retry.on.get(kind)
     if reaction is not None and (reaction.verdict or reaction.steps):
         return reaction.verdict or "RETRY_CHANGED", f"set in the job file for {kind}"
+    if kind == "time_limit" and diagnosis.default_verdict == "CONTINUE" and not progress.further:
+        return "STOP", f"the next attempt would begin where this one did: {progress.words}"
     if diagnosis.default_verdict not in ("STOP", "NONE"):
         return diagnosis.default_verdict, kind
     asserted = "assert" in (diagnosis.cause or "")

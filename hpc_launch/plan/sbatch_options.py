@@ -180,14 +180,18 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     add("qos", size.queue.qos, resolved.site_origin(*queue_path, "qos"))
     account, account_origin = charged_account(draft, size)
     add("account", account, account_origin)
-    nodes = f"{job.min_nodes}-{job.held_nodes}" if job.elastic else job.held_nodes
+    mine = descriptor(job.launcher.name)
+    tasks = mine.tasks_per_node(size.processes_per_node)
+    style = size.node_class.gpu_request.removesuffix("-type") if size.gpus_per_node else ""
+    # It starts without spares where no other nodes are free. Several tasks per node need their number, which a range
+    # of nodes excludes, and a total number of GPUs fits one number of nodes only.
+    some = job.elastic or (job.spares > 0 and tasks == 1 and style not in ("gpus", "gpus-per-task"))
+    nodes = f"{job.min_nodes}-{job.held_nodes}" if some else job.held_nodes
     add("nodes", nodes, rule(f"{job.max_nodes} and {job.spares} spare") if job.spares else resolved.origin("nodes"))
     if job.elastic or job.spares:
         add("no-kill", True, rule("the job survives the loss of a node"))
-    mine = descriptor(job.launcher.name)
-    tasks = mine.tasks_per_node(size.processes_per_node)
     why = "one task per process" if mine.tasks != "node" else f"one task per node: {job.launcher.name} starts the rest"
-    if not job.elastic:  # with it Slurm gives the fewest nodes of a range and no more (seen with 22.05)
+    if not some:  # with it Slurm gives the fewest nodes of a range and no more (seen with 22.05)
         add("ntasks-per-node", tasks, rule(why))
     if size.cpus_per_node is not None:
         share = size.cpus_per_node // tasks

@@ -15,7 +15,7 @@ from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK, Reader, stuck_since
 from hpc_launch.runs.records.node_records import read_hang
-from hpc_launch.runs.records.plan_record import newest_plan
+from hpc_launch.runs.records.plan_record import newest_plan, plan_of
 from hpc_launch.runs.records.run_info import read_info, why_not_own
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict
 from hpc_launch.runs.status.attempt_view import AttemptView
@@ -27,6 +27,9 @@ from hpc_launch.schedulers.slurm.slurm_reasons import advice, failed_to_start
 LAUNCH_S = 10.0
 """Patience with a job that Slurm holds because a node could not start it: nobody repairs that, so it is seen twice."""
 
+
+CLOCKS_S = 60.0
+"""How far the clocks of a node and of a file server may be apart."""
 
 KILLED, TERMINATED = 137, 143
 """The exit codes of a shell whose child was ended by SIGKILL and by SIGTERM."""
@@ -242,16 +245,29 @@ def progress_of(context: RetryContext) -> tuple[int | None, AttemptProgress]:
     before = max((step for step in steps if step is not None), default=0)
     if rule_of(context.run) is None:
         step = context.status.progress.step
+        if step is None:
+            return None, AttemptProgress(False, _unknown_step(context))
         return step, _compared(step, before, "its log shows step")
     newest = newest_checkpoint(context.run)
     if newest is None:
         miss = near_miss(context.run)
         return None, AttemptProgress(False, f"it left no checkpoint{f': {miss}' if miss else ''}")
+    if view.started is not None and newest.time < view.started - CLOCKS_S:
+        return newest.step, AttemptProgress(
+            False, f"the newest checkpoint, {newest.path.name}, is older than its start"
+        )
     if newest.step is None:
-        further = view.started is not None and newest.time > view.started
-        return None, AttemptProgress(further, f"the newest checkpoint is {newest.path.name}")
+        return None, AttemptProgress(True, f"the newest checkpoint is {newest.path.name}")
     resumed = (view.end.resumed_step if view.end is not None else None) or 0
     return newest.step, _compared(newest.step, max(before, resumed), "the newest checkpoint is at step")
+
+
+def _unknown_step(context: RetryContext) -> str:
+    """Why nothing is known of an attempt's progress in a job without `checkpoint:`, and what to add."""
+    plan = plan_of(context.attempt)
+    known = plan is not None and plan.progress.step is not None
+    what = "`progress.step` matches no line of its log" if known else "nor `progress:`"
+    return f"the job file has no `checkpoint:`{', and ' if known else ' '}{what}. Save checkpoints and name them there"
 
 
 def _compared(step: int | None, before: int, what: str) -> AttemptProgress:

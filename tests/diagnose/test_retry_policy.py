@@ -40,7 +40,8 @@ def run_of(kind: str, progress: list[bool], policy: Policy | None = None, **more
 
 
 STUBBORN = Retry(on={"user_code_error": Reaction(verdict="RETRY"), "node_failure": Reaction(verdict="STOP"),
-                     "cancelled_by_user": Reaction(verdict="RETRY")})  # fmt: skip
+                     "cancelled_by_user": Reaction(verdict="RETRY"),
+                     "time_limit": Reaction(verdict="CONTINUE")})  # fmt: skip
 BUDGETS = Retry(budgets={"nccl_timeout": 4, "cuda_oom": 1, "time_limit": 0})
 
 
@@ -55,7 +56,10 @@ BUDGETS = Retry(budgets={"nccl_timeout": 4, "cuda_oom": 1, "time_limit": 0})
         # A chain goes on as long as it gets further; preemption before the first checkpoint is no fault of the job.
         ("time_limit", [True] * 200, Retry(), ["CONTINUE"] * 200),
         ("preempted", [True] * 200, Retry(), ["CONTINUE"] * 200),
-        ("time_limit", [False] * 5, Retry(), ["CONTINUE", "STOP"]),
+        # Without a new checkpoint another attempt would begin where this one did.
+        ("time_limit", [False], Retry(), ["STOP"]),
+        ("time_limit", [True, False], Retry(), ["CONTINUE", "STOP"]),
+        ("time_limit", [False] * 3, STUBBORN, ["CONTINUE", "STOP"]),
         ("preempted", [False] * 99, Retry(), ["CONTINUE"] * 10 + ["STOP"]),
         ("port_in_use", [False] * 9, Retry(), ["RETRY_CHANGED"] * 3 + ["STOP"]),
         # A crash after progress is tried once more.

@@ -27,6 +27,7 @@ node_classes:
   gpu: {cpus: 64, memory: 1T, gpus: 8, gpu_type: h100, gpu_memory: 80G}
 queues:
   gpu: {partition: gpu, node_class: gpu, limits: [{nodes: 1-, time: 24:00:00}]}
+defaults: {retry: 1}
 """
 GOOD = "name: x\nscript: train.py\nqueue: gpu\ntime: 12:00:00\n"
 """What a test adds begins in line 5."""

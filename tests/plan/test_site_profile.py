@@ -136,7 +136,7 @@ def test_a_budget_counts_and_limits_by_gpus(write: Write, plan: Plan, refused: R
     write(here=profile("gpus_allowed: [1, 4]", "node_minutes: 90, gpus: 4-8"))
     plan(job="nodes: 2\ntime: 45m\n")
     assert codes(refused(job="nodes: 2\ntime: 46m\n")) == ["HL544"]
-    assert codes(refused(job="gpus_per_node: 2\ntime: 1h\n")) == ["HL545", "HL545"]
+    assert codes(refused(job="gpus_per_node: 2\ntime: 1h\nretry: 1\n")) == ["HL545", "HL545"]
     assert codes(refused(job="nodes: 3\ntime: 30m\n")) == ["HL545"]
     write(here=profile(queue="limits: [{nodes: 1-, gpus: 1-4, time: 1h}, {nodes: 1-, gpus: 5-, time: 10m}]"))
     assert codes(refused(job="nodes: 2\ntime: 11m\n")) == ["HL402"]
@@ -176,7 +176,7 @@ def test_the_next_job_waits_while_a_long_one_trains(
     keys, scheduler, expected = case
     write(here=profile().replace("scheduler: slurm", f"scheduler: {scheduler}"))
     if expected is None:
-        assert codes(refused(job=keys)) == ["HL536"]
+        assert codes(refused(job=f"{keys}progress: {{step: 'step (.)'}}\n")) == ["HL536"]
         return
     ready = plan(job=keys)
     assert ready.plan.recovery.successor is expected

@@ -250,6 +250,9 @@ def test_inside_the_job_the_next_one_waits_for_this_one(runs: Path, scheduler: F
 
 def test_a_job_that_somebody_ends_is_left_to_the_scheduler_s_word(runs: Path, scheduler: FakeScheduler) -> None:
     run = failed(runs, scheduler)
+    plan = run.attempts()[0].plan
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"progress": {"step": r"step (\d+)/(\d+)"}}))
+    scheduler.speak("1", "step 7/30")
     end = json.loads(run.attempts()[0].end.read_text())
     run.attempts()[0].end.write_text(json.dumps({**end, "exit_code": 143, "signal": "TERM"}))
     scheduler.set("1", state="RUNNING", exit_code=None, ended=None)
@@ -292,6 +295,35 @@ def test_a_refused_attempt_ends_the_run_with_the_scheduler_s_words(runs: Path, s
     status = status_of(run, scheduler)
     assert (status.state, status.attempts[1].failure_class) == ("STOPPED", "submit_rejected")
     assert "Invalid account" in (status.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("more", "saved", "said"),
+    [
+        ({}, None, "has no `checkpoint:` nor `progress:`"),
+        ({"progress": {"step": "epoch (.)"}}, None, "`progress.step` matches no line of its log"),
+        ({"progress": {"step": r"step (\d+)/(\d+)"}}, None, None),
+        ({"checkpoint": {"dir": [None, "/saved"], "pattern": r"step-(\d+)"}}, None, "it left no checkpoint"),
+        ({"checkpoint": {"dir": [None, "/saved"], "pattern": r"step-(\d+)"}}, 0, None),
+        ({"checkpoint": {"dir": [None, "/saved"], "pattern": r"step-(\d+)"}}, -3600, "is older than its start"),
+        ({"checkpoint": {"dir": [None, "/saved"], "pattern": "best"}}, -3600, "is older than its start"),
+    ],
+)
+def test_after_the_time_limit_a_run_continues_only_from_something_new(
+    runs: Path, scheduler: FakeScheduler, more: dict[str, Any], saved: int | None, said: str | None
+) -> None:
+    run = failed(runs, scheduler)
+    plan = run.attempts()[0].plan
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | more))
+    scheduler.speak("1", "step 7/30")
+    (run.path / "saved").mkdir()
+    if saved is not None:
+        name = "best" if more["checkpoint"]["pattern"] == "best" else "step-7"
+        (run.path / "saved" / name).write_text("x")
+        os.utime(run.path / "saved" / name, (time.time() + saved,) * 2)
+    move = drive(run, scheduler, "time_limit", "CONTINUE")
+    assert (move.kind == "submitted") is (said is None), move
+    assert (said or "") in move.words
 
 
 def test_what_the_scheduler_does_not_take_at_present_is_tried_again_for_some_days(

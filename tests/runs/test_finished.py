@@ -39,6 +39,10 @@ def end(code: int = 0, **more: Any) -> ScriptRecord | None:
         (end(), Progress(1, 200), True),
         (end(warned=1), Progress(1, 200), None),
         (end(), Progress(120), True),
+        # The program says why it left.
+        (end(), Progress(12, 30, spacing=1, said="early stopping at step 12"), True),
+        (end(warned=1), Progress(12, 30, spacing=1, said="stopping early: told to stop"), False),
+        (end(1), Progress(12, 30, spacing=1, said="early stopping at step 12"), False),
     ],
 )
 def test_whether_a_training_did_its_last_step(

@@ -200,3 +200,27 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> Non
     progress = read(attempt)
 
     assert json.loads(json.dumps([progress.step, progress.loss, progress.rate], allow_nan=False))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("", "Early stopping: no improvement for 3 evaluations\n", "Early stopping: no improvement for 3 evaluations"),
+        (
+            "EarlyStopping counter: 3 out of 3\nearly stopping\n",
+            "",
+            "early stopping",
+        ),
+        ("", "{'train_runtime': 12.3, 'epoch': 0.4}\n", "{'train_runtime': 12.3, 'epoch': 0.4}"),
+        ("EarlyStopping counter: 1 out of 3\n", "", None),
+        ("using early stopping with patience 3\n" + "step 11/30\n" * 9, "", None),
+        ("", "saved the model\n", None),
+    ],
+)
+def test_a_program_s_own_word_for_an_early_end(
+    attempt: AttemptFolder, before: str, after: str, said: str | None
+) -> None:
+    want(attempt, step=r"step (\d+)/(\d+)")
+    log(attempt, f"{before}step 12/30\n{after}", 10)
+    assert ProgressReader().read(AttemptFiles(attempt)).said is None, "it may go on"
+    assert ProgressReader().read(AttemptFiles(attempt, end=ScriptRecord(exit_code=0))).said == said

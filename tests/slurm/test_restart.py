@@ -120,6 +120,22 @@ def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> 
     ]
 
 
+def test_spares_are_not_waited_for(user_in_trouble: User) -> None:
+    user = user_in_trouble
+    text = job(
+        user,
+        "print('step 2/2', flush=True)\n",
+        nodes=2,
+        spares=1,
+        processes_per_node=1,
+        exclude=["n3", "n4"],
+        launcher="srun",
+    )
+    run = user.submit(text)
+    status = user.until(run["run"], "COMPLETED", "FAILED", "STUCK", seconds=90)
+    assert (status["state"], status["attempts"][0]["nodes"]) == ("COMPLETED", ["n1", "n2"]), batch_logs(run)
+
+
 LOSES_POWER = """\
 import os, time
 attempt, rank, run = os.environ["HPC_LAUNCH_ATTEMPT"], os.environ["RANK"], os.environ["HPC_LAUNCH_RUN_DIR"]

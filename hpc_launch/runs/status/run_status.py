@@ -269,14 +269,14 @@ def _revoked_nodes(view: AttemptView) -> str | None:
 def finished(end: ScriptRecord | None, progress: Progress) -> bool | None:
     """Whether no steps are left after an attempt with this end record; None where nothing tells.
 
-    Checked in this order: an exit code other than 0 (no); the training's own statement, the file HPC_LAUNCH_DONE_FILE
-    (yes); the last step in its log or its newest checkpoint against the total. A log that shows every tenth step ends
-    short of the last one, so steps count as missing only where another line was due. Without any of these, an exit
-    without a warning counts as finished.
+    Checked in this order: an exit code other than 0 (no); the training's own statement, the file HPC_LAUNCH_DONE_FILE,
+    or its own word for an early end (yes); the last step in its log or its newest checkpoint against the total. A log
+    that shows every tenth step ends short of the last one, so steps count as missing only where another line was due.
+    Without any of these, an exit without a warning counts as finished.
     """
     if end is None or end.exit_code != 0:
         return False
-    if end.finished:
+    if end.finished or (progress.said is not None and not end.warned):
         return True
     steps = [step for step in (progress.step, end.saved_step) if step is not None]
     if progress.total is None or not steps:

@@ -187,6 +187,8 @@ class RunTracker:
         left = unfinished(followed.views[-1].end, progress) if state == "COMPLETED" else None
         if left is not None:
             state, reason = "FAILED", left
+        elif state == "COMPLETED" and progress.said and progress.step and progress.step < (progress.total or 0):
+            reason = f"it ended early, at step {progress.step} of {progress.total}, and said: {progress.said}"
         starts = state in ("STARTING", "RUNNING") and progress.step is None
         startup = self._startup.read(followed.files[-1]) if starts else None
         verdict = followed.files[-1].verdict if followed.files else None

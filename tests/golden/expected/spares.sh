@@ -8,9 +8,8 @@
 #SBATCH --partition=booster                                  # booster.yaml:11
 #SBATCH --qos=normal                                         # booster.yaml:11
 #SBATCH --account=proj12                                     # spares.yaml:3
-#SBATCH --nodes=3                                            # 2 and 1 spare
+#SBATCH --nodes=2-3                                          # 2 and 1 spare
 #SBATCH --no-kill                                            # the job survives the loss of a node
-#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # booster.yaml:6
 #SBATCH --gres=gpu:4                                         # booster.yaml:6
 #SBATCH --mem=0                                              # booster.yaml:11
