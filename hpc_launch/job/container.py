@@ -44,8 +44,8 @@ class Code(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Snapshot of the code. All attempts of a run use it, so later edits do not affect them."""
 
     snapshot: Literal["auto", "off"] = "auto"
-    """`auto` copies the folder that contains `script` into the run folder at submission and runs the script from
-    there. The working directory does not change. `off` runs the script from its original location."""
+    """`auto` copies the git work tree that contains `script`, or else the job file's folder, into the run folder at
+    submission and runs the script from there. The working directory does not change. `off` runs the original."""
     exclude: Annotated[list[str], Meta(examples=[["data", "*.bin"]])] = []
     """Names of files and folders to link instead of copying. `*` matches any text."""
     limit: Mebibytes = 100

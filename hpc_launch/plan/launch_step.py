@@ -25,17 +25,30 @@ CODE = Var("HPC_LAUNCH_CODE")
 
 
 def code(filler: ValueFiller) -> CodePlan | None:
-    """The folder of the job file, or of the script if that is elsewhere; None if nothing is copied."""
+    """The git work tree that holds the script, or the folder of the job file if the script is inside it.
+
+    None if nothing is copied: a script reads and imports what is beside it, and only these folders are sure to have it.
+    """
     job = filler.resolved.job
     if job.script is None or job.code.snapshot == "off":
         return None
     script = filler.file(job.script, ("script",))
-    root = filler.absolute(filler.resolved.job_folder)
-    if not script.startswith(f"{root}/"):
-        root = os.path.dirname(script)
-    if root in ("/", filler.absolute(filler.resolved.names["home"])):
-        return None  # a whole home directory is never copied
+    whole = ("/", filler.absolute(filler.resolved.names["home"]))  # a whole home directory is never copied
+    root = _work_tree(os.path.dirname(script), whole)
+    if root is None:
+        root = filler.absolute(filler.resolved.job_folder)
+        if not script.startswith(f"{root}/") or root in whole:
+            return None
     return CodePlan(root, tuple(job.code.exclude), job.code.limit)
+
+
+def _work_tree(folder: str, ends: Collection[str]) -> str | None:
+    """The git work tree that holds a folder, searched below the folders `ends`; None for none."""
+    while folder not in ends and os.path.dirname(folder) != folder:
+        if os.path.lexists(os.path.join(folder, ".git")):
+            return folder
+        folder = os.path.dirname(folder)
+    return None
 
 
 def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec import convert
+from msgspec import convert, structs
 
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis
 from hpc_launch.diagnose.evidence import HEARTBEAT, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
@@ -28,11 +31,11 @@ from hpc_launch.runs.artifacts import (
     without_ordinary,
     without_other_jobs,
 )
-from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check
 from hpc_launch.runs.records.plan_record import plan_of
-from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.run_info import CodeInfo, read_info
 from hpc_launch.runs.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.runs.status.progress_reader import ProgressReader
 from hpc_launch.runs.status.run_status import unfinished
@@ -118,7 +121,34 @@ def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> D
     if stored is not None:
         return stored
     book = rules if rules is not None else rulebook()
-    return diagnose(gather(attempt, book), book)
+    return with_original(diagnose(gather(attempt, book), book), attempt.run)
+
+
+_MISSING = re.compile(r"No module named '?([A-Za-z_]\w*)|cannot import name '\w+' from '([A-Za-z_]\w*)")
+"""Python's ImportError (Lib/importlib/_bootstrap.py)."""
+BESIDE = 2
+"""In the copied folder and so many above it, a missing module is searched."""
+
+
+def with_original(diagnosis: Diagnosis, run: RunFolder) -> Diagnosis:
+    """The diagnosis of a failed import with the place of the module, if it lies beside the original of the code.
+
+    The run's copy of the code has what was in one folder; a program may import from the folders above it, too.
+    """
+    info = read_record(run.code_info, CodeInfo) if diagnosis.failure_class == "import_error" else None
+    names = [match[1] or match[2] for quote in diagnosis.evidence for match in _MISSING.finditer(quote.text)]
+    if info is None or not info.kept or not names:
+        return diagnosis
+    root = Path(info.root)
+    folders = [root, *list(root.parents)[:BESIDE]]
+    modules = [(name, folder / path) for folder in folders for name in names for path in (f"{name}.py", name)]
+    for name, path in modules:
+        copied = os.path.exists(run.code / os.path.relpath(path, root))
+        if not copied and (os.path.isfile(path) or next(path.glob("*.py"), None) is not None):
+            where = f"`{name}` is in {path}, beside the original of the code, but not in the run's copy of {root}"
+            advice = f"{where}: put the job file or a git work tree above both, or set `code: off` to run the original"
+            return structs.replace(diagnosis, advice=advice)
+    return diagnosis
 
 
 def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = None) -> Evidence:

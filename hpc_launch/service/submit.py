@@ -12,6 +12,7 @@ from msgspec import Struct
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.base.json_records import read_record
 from hpc_launch.job.job_file import refuse_made_up, refuse_sweep
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -20,6 +21,7 @@ from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.runs.checkpoint_files import rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
+from hpc_launch.runs.records.run_info import CodeInfo
 from hpc_launch.runs.records.submission import array_of
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.submit_attempt import submit_new
@@ -148,7 +150,18 @@ def submit(
     prepared = first_attempt(checked.first, checked.sets, exclude=checked.avoided)
     with listener.doing("submitting the job") as doing:
         submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=index, wait=doing if wait else None)
+    _note_code(submitted[0], checked.first, listener)
     return submitted_run(*submitted)
+
+
+def _note_code(run: RunFolder, ready: PreparedJob, listener: Listener) -> None:
+    """Say that the run has no copy of its code, and why."""
+    job, info = ready.loaded.resolved.job, read_record(run.code_info, CodeInfo)
+    why = info.why if info is not None else None
+    if ready.plan.code is None and job.script is not None and job.code.snapshot != "off":
+        why = "the script is neither in a git work tree nor in the folder of the job file"
+    if why is not None:
+        listener.say(f"note: the code is not copied into the run: {why}. Each attempt runs it as it is then")
 
 
 def submit_here(

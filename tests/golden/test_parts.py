@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -71,7 +72,9 @@ def test_parts_need_no_rendering() -> None:
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PreparedJob:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    return prepare_job(shipped("examples/tiny-gpt") / "job.yaml", site="lumi-g", sets=["account=project_465000001"])
+    # What is copied of the code depends on whether it is in a git work tree.
+    job = shutil.copytree(shipped("examples/tiny-gpt"), tmp_path / "tiny-gpt") / "job.yaml"
+    return prepare_job(job, site="lumi-g", sets=["account=project_465000001"])
 
 
 def test_the_own_part_of_the_example_on_lumi_is_short(example: PreparedJob) -> None:

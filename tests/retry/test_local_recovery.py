@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -74,6 +76,52 @@ def test_the_next_attempt_runs_the_code_of_the_first(tmp_path: Path) -> None:
 
     assert json.loads(ends[0].read_text())["exit_code"] == 0
     assert "the code is as submitted" in launch(tmp_path, "logs", "@last").stdout
+
+
+PARENT = (
+    "import os, sys\n"
+    "sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))\n"
+    "import lib\nprint('the code is', lib.words)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("git", "as submitted"),
+        ("job file above", "as submitted"),
+        ("no copy", "as edited"),
+        ("job file beside the script", None),
+    ],
+)
+def test_a_script_imports_from_parent_folders_as_under_plain_python(
+    tmp_path: Path, layout: str, said: str | None
+) -> None:
+    write(tmp_path, "", "")
+    program = tmp_path / "program"
+    (program / "train").mkdir(parents=True)
+    (program / "lib.py").write_text("words = 'as submitted'\n")
+    (program / "train" / "train.py").write_text(PARENT)
+    home = {"no copy": tmp_path / "jobs", "job file beside the script": program / "train"}.get(layout, program)
+    home.mkdir(exist_ok=True)
+    if layout == "git":
+        subprocess.run(["git", "init", "-q"], cwd=program, check=True)
+        home = program / "train"
+    script = os.path.relpath(program / "train" / "train.py", home)
+    python = f"environment: {{python: {tmp_path}/python}}\n"
+    (home / "job.yaml").write_text(f"name: tiny\nsite: local\nlauncher: torchrun\nscript: {script}\n{python}")
+    done = launch(tmp_path, "submit", str(home / "job.yaml"), "--wait")
+    if said is None:
+        why = launch(tmp_path, "why", "@last").stdout
+        assert f"`lib` is in {program}/lib.py, beside the original of the code" in " ".join(why.split())
+        assert "code: off" in why
+        return
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the code is as submitted" in launch(tmp_path, "logs", "@last").stdout
+    assert ("note: the code is not copied into the run" in done.stderr) is (layout == "no copy")
+    (program / "lib.py").write_text("words = 'as edited'\n")
+    assert launch(tmp_path, "resubmit", "@last", "--wait", "--yes").returncode == 0
+    assert f"the code is {said}" in launch(tmp_path, "logs", "@last").stdout
 
 
 def test_an_edited_job_file_is_said_and_does_not_count(tmp_path: Path) -> None:

@@ -72,10 +72,35 @@ def test_without_a_wish_there_is_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+WHO = ("-c", "user.name=u", "-c", "user.email=u@x")
+
+
+def git(folder: Path, *commands: list[str]) -> None:
+    for words in commands:
+        subprocess.run(["git", *WHO, *words], cwd=folder, check=True, capture_output=True)
+
+
+def test_of_a_work_tree_what_git_ignores_is_linked(project: Path) -> None:
+    (project / ".gitignore").write_text("data/\nvenv\n*.bin\nversion.py\nruns\n")
+    (project / "version.py").write_text("version = 1\n")
+    git(project, ["init", "-q"], ["add", "train.py", ".gitignore"], ["commit", "-qm", "x"])
+    (project / "new.py").write_text("not added yet\n")
+    code, note = taken(project)
+    linked = {path.name for path in code.iterdir() if path.is_symlink()}
+    assert linked == {"weights.bin", "data", "venv", "runs", ".env", "version.py", ".git"}
+    assert {path.name for path in code.iterdir()} - linked == {"train.py", "new.py", "lib", ".gitignore"}
+    assert (code / "version.py").read_text() == "version = 1\n"
+    assert (note["kept"], note["commit"]) == (True, commit_of(project))
+
+
+def test_a_work_tree_runs_nothing_that_it_configures(project: Path) -> None:
+    git(project, ["init", "-q"], ["config", "core.fsmonitor", f"touch {project}/ran"])
+    taken(project)
+    assert not (project / "ran").exists()
+
+
 def test_the_commit_that_is_checked_out(project: Path) -> None:
     assert commit_of(project / "lib") is None
-    who = ("-c", "user.name=u", "-c", "user.email=u@x")
-    for words in (["init", "-q"], ["add", "train.py"], [*who, "commit", "-qm", "x"], ["worktree", "add", "-q", "tree"]):
-        subprocess.run(["git", *words], cwd=project, check=True, capture_output=True)
+    git(project, ["init", "-q"], ["add", "train.py"], ["commit", "-qm", "x"], ["worktree", "add", "-q", "tree"])
     commit = (project / ".git" / "refs" / "heads" / "tree").read_text().strip()
     assert commit_of(project / "lib") == commit_of(project / "tree") == commit

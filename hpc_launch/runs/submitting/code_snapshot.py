@@ -1,7 +1,8 @@
 """Copy the training's code into the run folder: all attempts run this copy, whatever is edited meanwhile.
 
-Code is small. Large files and large folders (data, a virtual environment) are linked instead, so that relative paths
-from the script stay valid.
+Of a git work tree, the files that git does not ignore are copied; of another folder, all. Code is small: large files
+and large folders (data, a virtual environment) are linked instead, as what git ignores and its own folder, so that
+relative paths from the script stay valid.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class _TooMuchError(Exception):
 
 
 class _Copy:
-    def __init__(self, run: RunFolder, exclude: Sequence[str], limit: int) -> None:
+    def __init__(self, run: RunFolder, root: Path, exclude: Sequence[str], limit: int) -> None:
         self._runs = os.path.realpath(run.path.parent)
+        self._root, self._listed = root, _listed(root)
         self._exclude = exclude
         self._limit = limit
         self.entries = self.files = self.bytes = 0
@@ -54,10 +56,11 @@ class _Copy:
         if self.entries > MAX_ENTRIES:
             raise _TooMuchError(f"it has more than {MAX_ENTRIES} entries")
         for entry in entries:
-            if is_skipped(entry.name):
+            of_git = source == self._root and entry.name == ".git"  # a program may ask it for the commit
+            if is_skipped(entry.name) and not of_git:
                 continue
             here = target / entry.name
-            if self._is_linked(entry):
+            if of_git or self._is_linked(entry):
                 os.symlink(os.path.abspath(entry.path), here)
                 self.linked.append(entry.path)
             elif entry.is_dir(follow_symlinks=False):
@@ -69,7 +72,8 @@ class _Copy:
     def _is_linked(self, entry: os.DirEntry[str]) -> bool:
         if entry.is_symlink() or any(fnmatchcase(entry.name, pattern) for pattern in self._exclude):
             return True
-        if is_private(entry.name):
+        ignored = self._listed is not None and os.path.relpath(entry.path, self._root) not in self._listed
+        if ignored or is_private(entry.name):
             return True
         if entry.is_dir():
             inside = os.listdir(entry.path)
@@ -94,7 +98,7 @@ def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
     if code is None:
         return
     root = Path(code.root)
-    copy = _Copy(run, code.exclude, code.limit_mib << 20)
+    copy = _Copy(run, root, code.exclude, code.limit_mib << 20)
     why: str | None = None
     try:
         copy.folder(root, run.code)
@@ -115,8 +119,25 @@ def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
 
 def commit_of(root: Path) -> str | None:
     """The commit checked out there; None where that is not known."""
-    command = ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", "HEAD"]
+    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD") or None
+
+
+def _listed(root: Path) -> frozenset[str] | None:
+    """The files of a git work tree that git does not ignore, with the folders above; None where git names none."""
+    if not os.path.lexists(root / ".git"):
+        return None
+    files: set[str] = set()
+    for which in (("--cached", "--recurse-submodules"), ("--others", "--exclude-standard")):
+        answer = _git(root, "ls-files", "-z", *which)
+        if answer is None:
+            return None
+        files.update(name.rstrip("/") for name in answer.split("\0") if name)
+    return frozenset(files | {str(above) for name in files for above in Path(name).parents})
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """What git prints without running what the repository configures; None where it fails."""
+    command = ("git", "-C", str(root), "-c", "core.fsmonitor=false", *words)
     with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=True)
-        return done.stdout.strip() or None
+        return os.fsdecode(subprocess.run(command, capture_output=True, timeout=GIT_S, check=True).stdout).strip("\n")
     return None
