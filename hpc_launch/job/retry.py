@@ -38,7 +38,7 @@ class RetryStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Another queue of the site."""
     set: Annotated[dict[str, Any], Meta(examples=[{"strategy.fsdp.activation_checkpointing": True}])] = {}
     """Values to override, by dotted key, as in `--set`. Only these changes may alter the training itself."""
-    times: Annotated[int, Meta(ge=1)] = 1
+    times: Annotated[int, Meta(ge=1, le=10_000)] = 1
     """How often to apply this change before moving on to the next step."""
 
     __short_forms__ = short_form("`half_batch`: a change by name.", {str: "change"})
@@ -62,7 +62,7 @@ class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     first: Duration = 30
     """First delay."""
-    factor: Annotated[float, Meta(ge=1)] = 2
+    factor: Annotated[float, Meta(ge=1, le=1000)] = 2
     """Factor by which the delay grows while the run makes no progress."""
     most: Duration = 600
     """Maximum delay."""
@@ -82,12 +82,12 @@ class BatchKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to retry automatically, and how often. The page [recovery](recovery.md) lists the verdict for each class."""
 
-    max_attempts: Annotated[int, Meta(ge=1)] = 20
+    max_attempts: Annotated[int, Meta(ge=1, le=10_000)] = 20
     """Maximum number of attempts, including the first. Attempts that made progress and ended by the time limit or
     by preemption do not count. 1 disables retries."""
-    no_progress: Annotated[int, Meta(ge=1)] = 2
+    no_progress: Annotated[int, Meta(ge=1, le=10_000)] = 2
     """Stop the run after this many consecutive attempts without progress and without changes."""
-    budgets: Annotated[dict[str, int], Meta(examples=[{"nccl_timeout": 3}])] = {}
+    budgets: Annotated[dict[str, Annotated[int, Meta(ge=0, le=10_000)]], Meta(examples=[{"nccl_timeout": 3}])] = {}
     """How often to retry a class of failures while the run makes no progress."""
     backoff: Backoff = Backoff()
     """Delay before retrying without changes."""
@@ -104,7 +104,7 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lost_after: Duration = 900
     """If Slurm no longer knows the job and it left no end record, treat its node as failed after its logs have been
     silent for this long."""
-    most_excluded: Annotated[int, Meta(ge=0)] = 8
+    most_excluded: Annotated[int, Meta(ge=0, le=10_000)] = 8
     """Maximum number of nodes to exclude because they failed in this run."""
     stuck_after: Duration = 300
     """How long to keep a job in the queue that can never start, so that someone can fix the cause."""

@@ -30,6 +30,8 @@ START_NODES = 64
 """How many nodes show when a phase of the start ended."""
 HANG_LOOK_S = 16.0
 """Seconds between two looks of the watcher for a hang, at most (agent/watch_hang.py)."""
+NEVER_TRAINED = frozenset("import_error module_not_found config_error container_error".split())
+"""Failure classes of attempts that ended in their start. Their log grew, too, without any step."""
 BY_REQUEST = frozenset({"CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED", "COMPLETED"})
 """States of jobs that did not end by a failure of theirs."""
 
@@ -75,7 +77,8 @@ def attempt_times(
         ended=ended,
         job_ended=job_ended,
     )
-    trained = _trained(files, curve, times) if began is not None else None
+    never = state is not None and state.failure_class in NEVER_TRAINED
+    trained = _trained(files, curve, times) if began is not None and not never else None
     times = replace(times, trained=trained)
     return _ending(files, state, curve, times) if ended is not None else _hanging(attempt, times)
 

@@ -66,11 +66,12 @@ def _time(report: RunReport) -> str:
     account = report.times.account
     if not account.intervals:
         return ""
+    used = account.wall_s - account.seconds("queued")
     rows = [
         (
             element("span", "", class_=f"key {category}") + escaped(category),
             escaped(duration(seconds)),
-            escaped(share(seconds / account.wall_s)),
+            escaped(share(seconds / used) if used > 0 and category != "queued" else ""),
         )
         for category, seconds in account.by_category().items()
         if seconds > 0
@@ -83,7 +84,7 @@ def _time(report: RunReport) -> str:
             element("h2", "Where the time went"),
             element("p", escaped(begin), class_="dim"),
             timeline(account, labels) if len(labels) <= MOST_ATTEMPTS else "",
-            table(("category", "time", "share"), rows, {1: "n", 2: "n"}),
+            table(("category", "time", "share of the job's time"), rows, {1: "n", 2: "n"}),
             *(element("p", escaped(note)) for note in (*notes, *report.notes)),
         ]
     )

@@ -7,8 +7,17 @@ import re
 from pathlib import Path
 
 from hpc_launch.base.errors import UsageError, UserError
-from hpc_launch.runs.groups.group_folder import PipelineFolder, as_pipeline, find_point, find_stage, stage_of, sweep_of
+from hpc_launch.runs.groups.group_folder import (
+    PipelineFolder,
+    SweepFolder,
+    as_pipeline,
+    find_point,
+    find_stage,
+    stage_of,
+    sweep_of,
+)
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.submission import read_claim, was_refused
 from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.schedulers.local.local_jobs import host_with
 
@@ -68,10 +77,10 @@ def _find_run(text: str, index: Index) -> RunFolder:
     if folder is not None:
         return folder
     if text == LAST:
-        newest = index.entries(limit=1)
+        newest = [RunFolder(entry.folder) for entry in index.entries(limit=NEAR)]
         if not newest:
             raise UsageError("there is no run yet", hint="submit one with hpc-launch submit JOB.yaml")
-        return RunFolder(newest[0].folder)
+        return next((run for run in newest if not _was_refused(run)), newest[0])
     entries = index.entries(prefix=text) if text else []
     exact = [entry.folder for entry in entries if entry.run == text]
     by_prefix = [entry.folder for entry in entries]
@@ -84,6 +93,12 @@ def _find_run(text: str, index: Index) -> RunFolder:
     names = ", ".join(folder.name for folder in candidates[:SHOWN])
     more = f" and {len(candidates) - SHOWN} more" if len(candidates) > SHOWN else ""
     raise UsageError(f"{text!r} may mean {names}{more}", hint="type more of the name, or the run's folder")
+
+
+def _was_refused(run: RunFolder) -> bool:
+    """Whether the scheduler took no job of a run or a sweep."""
+    claims = [read_claim(one) for one in (SweepFolder(run).arrays() if sweep_of(run) is not None else run.attempts())]
+    return bool(claims) and all(claim is not None and was_refused(claim.void) for claim in claims)
 
 
 def _find_point(text: str, index: Index) -> RunFolder | None:

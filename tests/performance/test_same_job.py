@@ -69,6 +69,20 @@ def test_a_hang_lasts_since_the_last_line_of_the_log_if_the_watcher_saw_it_late(
     assert found.attempts[0].hang_found == BEGAN + 147
 
 
+@pytest.mark.parametrize(("kind", "trains"), [("import_error", False), ("user_code_error", True)])
+def test_a_run_that_died_in_its_imports_trained_nothing(tmp_path: Path, kind: str, trains: bool) -> None:
+    """Without `progress:`, the output of a training counts, but not that of a start that failed."""
+    run = run_of(tmp_path, (0, 0))
+    for number in (1, 2):
+        run.attempt(number).plan.write_text("{}")
+        run.attempt(number).end.write_text(
+            json.dumps({"job_id": "7", "restart": 0, "exit_code": 1, "ended": BEGAN + 190})
+        )
+    states = tuple(attempt(run.attempt(n).path, number=n, job_id="7", failure_class=kind) for n in (1, 2))
+    found = run_times(status(run="run", folder=run.path, state="FAILED", attempts=states), NOW)
+    assert ((found.account.goodput or 0) > 0) is trains
+
+
 def test_steps_that_were_all_seen_at_once_began_after_the_start(tmp_path: Path) -> None:
     run = run_of(tmp_path, (0, 0))
     notes = [

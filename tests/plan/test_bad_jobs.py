@@ -54,6 +54,9 @@ def findings(folder: Path, text: str, *sets: str) -> list[tuple[str, int | None]
         ("command: 'echo \"x'\n", [("HL202", 6)]),
         ("environment: {venv: /nowhere/venv}\n", [("HL201", 6)]),
         ("progress: {step: 'step (\\d+', loss: loss}\n", [("HL215", 6)] * 2),
+        ("retry: {max_attempts: 1000000000000000000000}\n", [("HL013", 6)]),
+        ("retry: 1000000000000000000000\n", [("HL013", 6)]),
+        ("retry: {budgets: {nccl_timeout: 1000000000000}, no_progress: 99999999999}\n", [("HL013", 6)] * 2),
     ],
 )
 def test_a_fault_is_found_where_it_stands(folder: Path, change: str, expected: list[tuple[str, int]]) -> None:

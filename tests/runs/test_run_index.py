@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.errors import UsageError
+from hpc_launch.base.errors import SubmitRefused, UsageError
 from hpc_launch.runs import index_database
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
@@ -125,6 +125,18 @@ def test_names_of_a_run(
     assert find_run(str(alpha.attempt(1).path), index) == alpha
     monkeypatch.chdir(alpha.path)
     assert find_run(".", index) == alpha
+
+
+@pytest.mark.parametrize("fault", ["refuse", "full"])
+def test_a_refused_submission_is_not_the_last_run(
+    index: Index, three: list[RunFolder], scheduler: FakeScheduler, fault: str
+) -> None:
+    scheduler.fault = fault
+    with pytest.raises(SubmitRefused):
+        submit_new(prepared(three[0].path.parent, name="refused"), scheduler, index=index)
+    assert len(index.entries()) == 4
+    assert find_run("@last", index) == three[2]
+    assert find_run("refused", index).name.startswith("refused")
 
 
 def test_an_ambiguous_name_lists_what_it_may_mean(index: Index, three: list[RunFolder]) -> None:

@@ -274,3 +274,20 @@ def test_the_cluster_is_known_where_the_controller_goes_away_after_sbatch(runs: 
 
     _, attempt, _ = submit_new(prepared(runs), GoesAway(tmp_path / "scheduler"))
     assert (read_json(attempt.job) or {})["cluster"] == "here"
+
+
+@pytest.mark.parametrize(("mode", "said"), [(0o777, "chmod o-w"), (0o1777, None)])
+def test_a_folder_that_every_user_can_change_is_refused_with_the_way_out(
+    tmp_path: Path, scheduler: FakeScheduler, mode: int, said: str | None
+) -> None:
+    above = tmp_path / "open to all"
+    above.mkdir()
+    above.chmod(mode)
+    if said is None:
+        submit_new(prepared(above / "runs"), scheduler)
+        return
+    with pytest.raises(Refused) as caught:
+        submit_new(prepared(above / "runs"), scheduler)
+    hint = caught.value.findings[0].hint or ""
+    assert f"{said} '{above}'" in hint
+    assert "space" not in hint

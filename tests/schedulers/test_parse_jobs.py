@@ -159,6 +159,26 @@ def test_an_id_is_answered_by_the_row_that_stands_for_it() -> None:
     assert answer("99") is None
 
 
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ("12_[5-499]|CANCELLED by 1000|0:0|0:0|100|None|200|None assigned|None|x", "CANCELLED"),
+        ("12|CANCELLED by 1000|0:0|0:0|100|None|200|None assigned|None|x", "CANCELLED"),
+        ("12|CANCELLED|0:0|0:0|100|200|200|None assigned|None|x", "CANCELLED"),
+        ("12|PENDING|0:0|0:0|100|Unknown|Unknown|None assigned|None|x", None),
+    ],
+)
+def test_the_rest_of_an_array_that_ended_has_one_row_in_the_accounting(rest: str, expected: str | None) -> None:
+    own = "12_0|COMPLETED|0:0|0:0|100|110|150|n1|None|x"
+    table = parse_jobs.RecordTable(parse_jobs.sacct(f"{HEADER}{own}\n{rest}\n", NOW))
+    found = [table.pick(f"12_{task}") for task in (5, 7, 499)]
+    assert [one.state if one is not None else None for one in found] == [expected] * 3
+    first = table.pick("12_0")
+    assert first is not None
+    assert first.state == "COMPLETED"
+    assert table.pick("13_5") is None
+
+
 @given(st.integers(0, 3000), st.integers(0, 3000), st.integers(1, 9), st.integers(0, 4000))
 def test_ranges(first: int, length: int, step: int, index: int) -> None:
     row = f"12_[{first}-{first + length}:{step},9000%5]"

@@ -98,6 +98,15 @@ def test_no_text_of_a_run_is_markup_or_steers(tmp_path: Path, text: str) -> None
     assert read.metas["Content-Security-Policy"].startswith("default-src 'none'; ")
 
 
+def test_the_share_of_training_is_the_same_in_the_head_and_in_the_table(tmp_path: Path) -> None:
+    shown = status(run="r", folder=tmp_path, attempts=())
+    account = TimeAccount(
+        (Interval(0, 100, "queued", 1), Interval(100, 130, "starting", 1), Interval(130, 230, "training", 1))
+    )
+    texts = Page(run_page(RunReport(shown, RunTimes(account, (), {}), NOW))).texts
+    assert texts.count("76.9%") == 2, texts
+
+
 def test_the_policy_allows_the_style_and_nothing_else(tmp_path: Path) -> None:
     read = Page(run_page(report_of(tmp_path)))
     digest = base64.b64encode(hashlib.sha256(read.style.encode()).digest()).decode()

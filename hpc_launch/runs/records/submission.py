@@ -144,6 +144,11 @@ def refused_text(error: SubmitRefused) -> str:
     return f"{NOT_NOW if isinstance(error, NotNow) else REFUSED}{error}"
 
 
+def was_refused(reason: str | None) -> bool:
+    """Whether the scheduler refused a job."""
+    return reason is not None and reason.startswith((REFUSED, NOT_NOW))
+
+
 def refused_for_now(reason: str | None) -> bool:
     """Whether the scheduler refused a job for what passes by itself."""
     return reason is not None and reason.startswith(NOT_NOW)

@@ -185,12 +185,16 @@ def refusing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else str(folder)
-        raise cannot_write(folder, error.strerror or str(error), where) from error
+        raise cannot_write(folder, error.strerror or str(error), where, error.errno) from error
 
 
-def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
-    """The error for a run folder that cannot be written."""
-    hint = "free some space, correct the permissions, or choose another folder with run_dir: or $HPC_LAUNCH_HOME"
+def cannot_write(folder: Path, why: str, where: str | None = None, number: int | None = None) -> Refused:
+    """The error for a run folder that cannot be written. `number`: the errno."""
+    first = "free some space, correct the permissions, or "
+    if number == errno.EPERM and where:  # refuse_replaceable
+        own = os.path.isdir(where) and os.stat(where).st_uid == os.getuid()
+        first = f"run `chmod o-w {quote(where)}`, or " if own else ""
+    hint = f"{first}choose another folder with run_dir: or $HPC_LAUNCH_HOME"
     hint += f" (failed at {where})" if where else ""
     return Refused([Finding(FindingCode.CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
 

@@ -263,14 +263,17 @@ class RecordTable:
     def pick(self, job_id: str) -> JobRecord | None:
         """The record of a job.
 
-        Its own record if there is one; else the pending range that contains the array entry; the leader of a
-        heterogeneous job; for a whole array an active entry, else a failed one.
+        Its own record if there is one; else the range that contains the array entry, or the only row that accounting
+        keeps of the rest of an array that ended (`12 CANCELLED`, seen with 22.05); the leader of a heterogeneous job;
+        for a whole array an active entry, else a failed one.
         """
         if job_id in self._exact:
             return self._exact[job_id]
         job, task, _ = job_id.partition("_")
         if task:
-            return next((one for one in self._ranges.get(job, ()) if covers(one.job_id, job_id)), None)
+            rest = self._exact.get(job)
+            rest = rest if rest is not None and rest.ended_for_good and rest.source == "sacct" else None
+            return next((one for one in self._ranges.get(job, ()) if covers(one.job_id, job_id)), rest)
         return min(self._of_job.get(job_id, ()), key=_rank, default=None)
 
 
