@@ -18,11 +18,12 @@ import sys
 import time
 from pathlib import Path
 
+from hpc_launch.agent.checkpoints import newest_first, why_incomplete
 from hpc_launch.base.errors import UserError
 from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.retry.notifications import deliver, tell_end
 from hpc_launch.retry.recover_run import recover
-from hpc_launch.runs.checkpoint_files import is_writing
+from hpc_launch.runs.checkpoint_files import rule_of
 from hpc_launch.runs.groups.group_folder import pipeline_of
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
@@ -106,9 +107,16 @@ def _drive_during(run: RunFolder, end: Path, scheduler: Scheduler) -> None:
     begun = time.monotonic()
     while True:
         _drive_pipeline(run, scheduler, inside=True)
-        if not is_writing(run) or os.path.exists(end) or time.monotonic() - begun > WRITING_S:
+        if not _is_writing(run) or os.path.exists(end) or time.monotonic() - begun > WRITING_S:
             return
         time.sleep(5 * POLL_S)
+
+
+def _is_writing(run: RunFolder) -> bool:
+    """Whether the newest checkpoint of a run is incomplete."""
+    rule = rule_of(run)
+    newest = next(iter(newest_first(rule)), None) if rule is not None else None
+    return rule is not None and newest is not None and why_incomplete(rule, newest) is not None
 
 
 def _report(move: DriverOutcome) -> None:

@@ -52,11 +52,15 @@ class SchedulerError(UserError):
 
 
 class SubmitRefused(SchedulerError):
-    """The scheduler rejected the job: nothing was submitted."""
+    """The scheduler rejected the job: nothing was submitted. The reason on record begins with `how`."""
+
+    how = "refused"
 
 
 class NotNow(SubmitRefused):
     """Rejected for what passes by itself, such as a limit that other jobs fill: try the same again later."""
+
+    how = "refused for now"
 
 
 class NotWritten(SubmitRefused):

@@ -19,7 +19,7 @@ import yaml
 from msgspec import structs
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.files import LONGEST, open_regular
+from hpc_launch.base.files import LONGEST, open_regular, read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.user_dirs import config_folder
@@ -29,8 +29,9 @@ from hpc_launch.plan.driver_plan import SENTINEL_S
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan, RetryPlan
 from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
-from hpc_launch.runs.records.plan_record import plan_record
+from hpc_launch.runs.records.plan_record import newest_plan, plan_record
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import Scheduler, Submission, scheduler_for
@@ -236,3 +237,14 @@ def with_sentinel(prepared: PreparedAttempt, plan: LaunchPlan) -> PreparedAttemp
 def option_of(plan: LaunchPlan, name: str) -> str | None:
     """The value of an sbatch option in the script."""
     return next((one.value for one in plan.directives if one.option == name), None)
+
+
+def edited_since(run: RunFolder) -> str | None:
+    """The job file that the run was submitted from, where it has changed since."""
+    plan = newest_plan(run)
+    if plan is None or plan.job_file is None or os.path.exists(run.stage_info):
+        return None  # or its pipeline has the job file
+    try:
+        return plan.job_file if read_text(Path(plan.job_file)) != read_text(run.job_yaml) else None
+    except (OSError, UnicodeDecodeError):
+        return None

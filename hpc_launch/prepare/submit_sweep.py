@@ -29,7 +29,7 @@ from hpc_launch.runs.groups.job_arrays import (
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import RETRY_S, Reader
 from hpc_launch.runs.records.plan_record import plan_record
-from hpc_launch.runs.records.submission import array_of, refused_for_now, refused_text
+from hpc_launch.runs.records.submission import array_of, was_refused
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.run_store import PreparedAttempt, create_run, refusing, write_after
 from hpc_launch.runs.submitting.submit_attempt import LOOKUP_S, Wait, submit_next
@@ -110,7 +110,7 @@ def send_points(
                     os.unlink(sweep.refused)
     except SubmitRefused as error:
         with suppress(OSError):
-            write_atomic(sweep.refused, f"{refused_text(error)}\n")
+            write_atomic(sweep.refused, f"{error.how}: {error}\n")
         if must and not job_ids:
             raise
         return job_ids, str(error)
@@ -194,7 +194,7 @@ def advance(
         return None
     with suppress(OSError):
         reason = read_text(sweep.refused, errors="replace")
-        if not refused_for_now(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
+        if not was_refused(reason, for_now=True) or time.time() - sweep.refused.stat().st_mtime < pause_s:
             return None
     try:
         return submit_points(sweep, scheduler_of(sweep.run), index=index, part=part)

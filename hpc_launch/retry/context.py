@@ -244,8 +244,7 @@ def progress_of(context: RetryContext) -> tuple[int | None, AttemptProgress]:
     steps = [verdict.step for verdict in context.verdicts_before() if verdict is not None]
     before = max((step for step in steps if step is not None), default=0)
     if rule_of(context.run) is None:
-        step = context.status.progress.step
-        if step is None:
+        if (step := context.status.progress.step) is None:
             return None, AttemptProgress(False, _unknown_step(context))
         return step, _compared(step, before, "its log shows step")
     newest = newest_checkpoint(context.run)
@@ -253,9 +252,8 @@ def progress_of(context: RetryContext) -> tuple[int | None, AttemptProgress]:
         miss = near_miss(context.run)
         return None, AttemptProgress(False, f"it left no checkpoint{f': {miss}' if miss else ''}")
     if view.started is not None and newest.time < view.started - CLOCKS_S:
-        return newest.step, AttemptProgress(
-            False, f"the newest checkpoint, {newest.path.name}, is older than its start"
-        )
+        old = f"the newest checkpoint, {newest.path.name}, is older than its start"
+        return newest.step, AttemptProgress(False, old)
     if newest.step is None:
         return None, AttemptProgress(True, f"the newest checkpoint is {newest.path.name}")
     resumed = (view.end.resumed_step if view.end is not None else None) or 0

@@ -9,9 +9,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 from msgspec import structs
@@ -53,19 +52,6 @@ def next_attempt(
     )
 
 
-def edited_since(run: RunFolder) -> str | None:
-    """The job file that the run was submitted from, where it has changed since."""
-    if os.path.exists(run.stage_info):
-        return None  # its pipeline has the job file
-    try:
-        path = _recorded(run).job_file
-        if path is not None and read_text(Path(path)) != read_text(run.job_yaml):
-            return path
-    except (OSError, UnicodeDecodeError):
-        return None
-    return None
-
-
 def following_attempt(
     run: RunFolder,
     verdict: VerdictRecord,
@@ -89,6 +75,21 @@ def following_attempt(
     if verdict.not_before > now:
         options.append(f"--begin=now+{math.ceil(verdict.not_before - now)}")
     return replace(prepared, options=(*prepared.options, *options))
+
+
+COMES_BACK = frozenset({"host_connection", "host_in_use"})
+"""Causes whose hosts are used again once they answer: the submission looks at each host."""
+
+
+def hosts_back(context: RetryContext, verdict: VerdictRecord) -> Iterator[str]:
+    """The hosts that an earlier verdict excluded because they were not reached or in use, and that answer now."""
+    plan = newest_plan(context.run)
+    if context.slurm or plan is None or not plan.excluded:
+        return
+    earlier = (one for one in context.verdicts_before() if one is not None and one.cause in COMES_BACK)
+    for host in dict.fromkeys(host for one in earlier for host in one.exclude):
+        if host in plan.excluded and host not in verdict.exclude and not context.scheduler.down([host]):
+            yield host
 
 
 def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> PreparedAttempt:
@@ -142,7 +143,7 @@ def diagnose_now(context: RetryContext, *, inside: bool) -> Diagnosis | None:
     if found is not None or not is_over(context, inside=inside):
         return found
     evidence = structs.replace(gather(context.attempt, rules, context.view.final_record), driver=facts)
-    if may_be_node_failure(evidence, rules):
+    if context.slurm and may_be_node_failure(evidence, rules):
         down = context.scheduler.down(evidence.nodes)
         states = tuple((node, state) for node, state in down.items() if _FAILED.match(state))
         evidence = structs.replace(evidence, driver=structs.replace(facts, node_states=states))

@@ -6,7 +6,6 @@ receiver, except a process that has nothing else to do.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,15 +13,14 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from hpc_launch.agent import program
 from hpc_launch.agent.notify_event import KEPT_S, due, events, point_over, record_event
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import write_record
-from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan
-from hpc_launch.prepare.attempts import find_secrets, known_secrets, notify_secrets
+from hpc_launch.prepare.attempts import known_secrets
 from hpc_launch.retry.context import RetryContext
 from hpc_launch.runs.groups.group_folder import point_number
 from hpc_launch.runs.layout import RunFolder
@@ -35,7 +33,8 @@ from hpc_launch.schedulers.local.local_jobs import host_with
 
 WAIT_S = 15.0
 """How long a process that ends anyway waits for the messages. Each has 10 s."""
-_NOTIFY = (sys.executable, *program("notify"))
+NOTIFY = (sys.executable, *program("notify"))
+"""The command of the sender."""
 
 
 def tell_end(run: RunFolder, status: RunStatus) -> RunFolder | None:
@@ -71,7 +70,7 @@ def deliver(run: RunFolder, *, wait: bool = False) -> None:
         webhooks = [found for one in left if isinstance(found := one.get("webhook"), dict)]
         names = [str(one.get("secret")) for one in webhooks]
         process = subprocess.Popen(
-            [*_NOTIFY, "deliver", folder],
+            [*NOTIFY, "deliver", folder],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -82,35 +81,6 @@ def deliver(run: RunFolder, *, wait: bool = False) -> None:
         if wait:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(WAIT_S)
-
-
-class SentTest(Struct, frozen=True):
-    """What became of a test message."""
-
-    channel: str
-    state: str
-    """`sent`, `failed` or `unknown`."""
-    why: str
-
-
-def send_test(plan: LaunchPlan) -> list[SentTest]:
-    """Send a test message to the webhook and the command of a job, and wait. Raises Refused for a missing secret."""
-    notify = plan.notify
-    if notify is None:
-        return []
-    secrets = find_secrets(notify_secrets(notify))
-    channels = {name: value for name, value in to_builtins(notify)["channels"].items() if value}
-    event = {"event": "test", "run": plan.name, "site": plan.site, "time": time.time(), "channels": channels}
-    done = subprocess.run(
-        [*_NOTIFY, "test"],
-        input=json.dumps(event),
-        stdout=subprocess.PIPE,
-        env={**os.environ, **secrets},
-        text=True,
-        check=True,
-        timeout=len(channels) * 2 * WAIT_S,
-    )
-    return [SentTest(name, one["state"], one["why"]) for name, one in json.loads(done.stdout).items()]
 
 
 def note_stop(context: RetryContext, verdict: VerdictRecord) -> None:

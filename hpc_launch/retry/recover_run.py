@@ -25,6 +25,7 @@ from hpc_launch.retry.decision import (
     diagnose_never_starts,
     diagnose_now,
     following_attempt,
+    hosts_back,
     make_verdict,
     report_bad_nodes,
 )
@@ -39,6 +40,7 @@ from hpc_launch.retry.same_job import (
 )
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import POSTPONED_S, RETRY_S
+from hpc_launch.runs.records.plan_record import size_change
 from hpc_launch.runs.records.run_info import Journal, why_not_own
 from hpc_launch.runs.records.submission import VANISHED, abandon, never_submitted
 from hpc_launch.runs.records.verdict_record import VerdictRecord, keep_verdict
@@ -217,7 +219,9 @@ def _follow(
     ending = context.slurm and view.final_record is None and script_ended(view)
     after = view.job_id if ending or inside else None
     try:
-        prepared = following_attempt(run, verdict, view.now, after=after)
+        back = tuple(hosts_back(context, verdict))
+        wanted = structs.replace(verdict, readmit=(*verdict.readmit, *back))
+        prepared = following_attempt(run, wanted, view.now, after=after)
         occupied = scheduler.must_wait(prepared.script, run.path)
         if occupied is not None:
             return DriverOutcome("waiting", f"the next attempt waits for its hosts: {occupied}")
@@ -229,7 +233,8 @@ def _follow(
         return DriverOutcome("waiting", postpone(context, str(error)).words)
     except UserError as error:
         return DriverOutcome("waiting", f"the next attempt is due: {error}")
-    return DriverOutcome("submitted", f"attempt {attempt.number} is job {job_id}: {verdict.reason}")
+    notes = [verdict.reason, *(f"{name} is used again" for name in back), *filter(None, [size_change(attempt)])]
+    return DriverOutcome("submitted", f"attempt {attempt.number} is job {job_id}: {'; '.join(notes)}")
 
 
 def _withdraw(context: RetryContext) -> DriverOutcome:

@@ -82,10 +82,3 @@ def _holds_tensors(path: Path) -> bool:
     """Whether a file, or a file in a folder, is named like one with tensors."""
     files = [entry.name for entry in entries(path)[:MOST_LOOKED_AT]] if os.path.isdir(path) else [path.name]
     return any(os.path.splitext(file)[1] in TENSOR_FILES for file in files)
-
-
-def is_writing(run: RunFolder) -> bool:
-    """Whether the newest checkpoint of a run is incomplete."""
-    rule = rule_of(run)
-    newest = next(iter(newest_first(rule)), None) if rule is not None else None
-    return rule is not None and newest is not None and why_incomplete(rule, newest) is not None

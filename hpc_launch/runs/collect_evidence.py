@@ -126,26 +126,23 @@ def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> D
 
 _MISSING = re.compile(r"No module named '?([A-Za-z_]\w*)|cannot import name '\w+' from '([A-Za-z_]\w*)")
 """Python's ImportError (Lib/importlib/_bootstrap.py)."""
-BESIDE = 2
-"""In the copied folder and so many above it, a missing module is searched."""
 
 
 def with_original(diagnosis: Diagnosis, run: RunFolder) -> Diagnosis:
     """The diagnosis of a failed import with the place of the module, if it lies beside the original of the code.
 
-    The run's copy of the code has what was in one folder; a program may import from the folders above it, too.
+    It is searched in the copied folder and the two above: a program may import from there, too.
     """
     info = read_record(run.code_info, CodeInfo) if diagnosis.failure_class == "import_error" else None
-    names = [match[1] or match[2] for quote in diagnosis.evidence for match in _MISSING.finditer(quote.text)]
-    if info is None or not info.kept or not names:
+    if info is None or not info.kept:
         return diagnosis
+    names = [match[1] or match[2] for quote in diagnosis.evidence for match in _MISSING.finditer(quote.text)]
     root = Path(info.root)
-    folders = [root, *list(root.parents)[:BESIDE]]
-    modules = [(name, folder / path) for folder in folders for name in names for path in (f"{name}.py", name)]
-    for name, path in modules:
+    folders = [root, *list(root.parents)[:2]]
+    for path in (folder / file for folder in folders for name in names for file in (f"{name}.py", name)):
         copied = os.path.exists(run.code / os.path.relpath(path, root))
         if not copied and (os.path.isfile(path) or next(path.glob("*.py"), None) is not None):
-            where = f"`{name}` is in {path}, beside the original of the code, but not in the run's copy of {root}"
+            where = f"`{path.stem}` is in {path}, beside the original of the code, but not in the run's copy of {root}"
             advice = f"{where}: put the job file or a git work tree above both, or set `code: off` to run the original"
             return structs.replace(diagnosis, advice=advice)
     return diagnosis

@@ -7,15 +7,7 @@ import re
 from pathlib import Path
 
 from hpc_launch.base.errors import UsageError, UserError
-from hpc_launch.runs.groups.group_folder import (
-    PipelineFolder,
-    SweepFolder,
-    as_pipeline,
-    find_point,
-    find_stage,
-    stage_of,
-    sweep_of,
-)
+from hpc_launch.runs.groups.group_folder import PipelineFolder, as_pipeline, find_point, find_stage, stage_of, sweep_of
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.submission import read_claim, was_refused
 from hpc_launch.runs.run_index import Index, IndexEntry
@@ -97,7 +89,8 @@ def _find_run(text: str, index: Index) -> RunFolder:
 
 def _was_refused(run: RunFolder) -> bool:
     """Whether the scheduler took no job of a run or a sweep."""
-    claims = [read_claim(one) for one in (SweepFolder(run).arrays() if sweep_of(run) is not None else run.attempts())]
+    sweep = sweep_of(run)
+    claims = [read_claim(one) for one in (sweep.arrays() if sweep is not None else run.attempts())]
     return bool(claims) and all(claim is not None and was_refused(claim.void) for claim in claims)
 
 

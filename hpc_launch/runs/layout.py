@@ -144,7 +144,6 @@ class AttemptFolder:
     cancel = _Entry("cancel.json")
     stuck = _Entry("stuck.json")
     refused = _Entry("refused.json")
-    """That the scheduler does not take the next attempt at present."""
     verdict = _Entry("verdict.json")
     sentinel = _Entry("sentinel")
     successor = _Entry("successor.json")

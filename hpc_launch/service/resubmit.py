@@ -9,9 +9,10 @@ from contextlib import suppress
 
 from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.job.hostlist import expand
+from hpc_launch.prepare.attempts import edited_since
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.submit_sweep import SweepProgress, room_for, send_points, submit_points
-from hpc_launch.retry.decision import edited_since, next_attempt
+from hpc_launch.retry.decision import next_attempt
 from hpc_launch.retry.drivers import Schedulers
 from hpc_launch.runs.groups.array_tasks import PointAttempt
 from hpc_launch.runs.groups.group_folder import (

@@ -17,11 +17,13 @@ from hpc_launch.base.errors import Unreachable, UsageError
 from hpc_launch.job.retry import Reaction, Retry, RetryStep
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
-from hpc_launch.retry.decision import next_attempt
+from hpc_launch.retry.context import read_context
+from hpc_launch.retry.decision import hosts_back, next_attempt
 from hpc_launch.retry.drivers import DriverOutcome, Drivers
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED, abandon
+from hpc_launch.runs.records.verdict_record import VerdictRecord
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.submitting.cancel_run import cancel_run
@@ -146,6 +148,32 @@ def test_hosts_that_are_away_or_taken_are_waited_for(runs: Path, scheduler: Fake
     assert (outcome.kind, outcome.words) == ("waiting", "the next attempt waits for its hosts: gpu2 is in use by bob")
     scheduler.occupied = None
     assert drive(run, scheduler, "node_failure", "RETRY").kind == "submitted"
+
+
+@pytest.mark.parametrize("cause", ["host_connection", "node_check"])
+def test_a_host_that_answers_again_is_used_again_where_that_was_the_reason(
+    runs: Path, scheduler: FakeScheduler, cause: str
+) -> None:
+    plan = {
+        "scheduler": "ssh",
+        "recovery": RetryPlan(nodes=2, least_nodes=1),
+        "world_size": 3,
+        "excluded": ["n1", "n2"],
+    }
+    run, _, job_id = submit_new(prepared(runs, plan={**plan, "world_size": 4}, scheduler="ssh", secrets={}), scheduler)
+    told = {"action": "RETRY_ELSEWHERE", "cause": cause, "failure_class": "node_failure", "exclude": ["n1", "n2"]}
+    run.attempts()[0].verdict.write_text(json.dumps(told))
+    fail(run, scheduler, job_id)
+    _, _, job_id = submit_next(run, prepared(runs, plan=plan, scheduler="ssh", secrets={}), scheduler)
+    assert "attempt 2 has 3 processes instead of 4" in status_of(run, scheduler).warnings
+    fail(run, scheduler, job_id)
+    tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
+    tracker.poll(fresh=True)
+    context = read_context(run, tracker, scheduler)
+    assert context is not None
+    verdict = VerdictRecord(action="RETRY")
+    assert list(hosts_back(context, verdict)) == (["n1"] if cause == "host_connection" else []), "n2 is down"
+    assert list(hosts_back(context, VerdictRecord(action="RETRY_ELSEWHERE", exclude=("n1",)))) == []
 
 
 def test_the_environment_of_a_script_that_was_killed_is_removed(runs: Path, scheduler: FakeScheduler) -> None:

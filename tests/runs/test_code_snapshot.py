@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.base.git_tree import commit_of
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.submitting import code_snapshot
-from hpc_launch.runs.submitting.code_snapshot import commit_of, take_snapshot
+from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 
 
 @pytest.fixture

@@ -44,7 +44,6 @@ from hpc_launch.runs.records.submission import (
     never_submitted,
     new_token,
     read_claim,
-    refused_text,
     write_job,
 )
 from hpc_launch.runs.run_index import Index
@@ -170,7 +169,7 @@ def submit_array(
     try:
         job_id = array_of(send_job(task, submission))
     except SubmitRefused as error:
-        _release(sweep, array, refused_text(error))
+        _release(sweep, array, f"{error.how}: {error}")
         raise
     checkpoint("array submitted")
     cluster = cluster or scheduler.cluster()

@@ -19,7 +19,7 @@ from hpc_launch.runs.groups.stage_inputs import DueRun, checkpoints_for
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import RETRY_S, Reader
-from hpc_launch.runs.records.submission import never_submitted, refused_for_now
+from hpc_launch.runs.records.submission import never_submitted, was_refused
 from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, STATE_ORDER, RunStatus, group_status
 
@@ -194,7 +194,7 @@ def _submit_again(run: RunFolder) -> Literal["yes", "later", "no"]:
     voids = [Reader().read(attempt).void for attempt in run.attempts()]
     if not voids or all(map(never_submitted, voids)):
         return "yes"
-    if not all(never_submitted(void) or refused_for_now(void) for void in voids):
+    if not all(never_submitted(void) or was_refused(void, for_now=True) for void in voids):
         return "no"
     age = 0.0
     with suppress(OSError):

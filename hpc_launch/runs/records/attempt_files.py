@@ -59,8 +59,8 @@ class PostponedAttempt(Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """Why it waits, for how long drivers try it again, and how often."""
         until = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since + POSTPONED_S))
-        often = f"it is tried again every {RETRY_S / 60:.0f} minutes until {until}"
-        return f"the next attempt waits: {' '.join(self.reason.split())}; {often}"
+        reason = f"the next attempt waits: {' '.join(self.reason.split())}"
+        return f"{reason}; it is tried again every {RETRY_S / 60:.0f} minutes until {until}"
 
 
 RETRY_S = 300.0

@@ -121,6 +121,15 @@ def newest_plan(run: RunFolder) -> PlanRecord | None:
     return plan_of(attempts[-1]) if attempts else None
 
 
+def size_change(attempt: AttemptFolder) -> str | None:
+    """How many processes the attempt has instead of those of the one before, as text; None for as many."""
+    before = next(attempt.run.attempts_before(attempt), None)
+    old, new = plan_of(before) if before is not None else None, plan_of(attempt)
+    if old is None or new is None or None in (old.world_size, new.world_size) or old.world_size == new.world_size:
+        return None
+    return f"attempt {attempt.number} has {new.world_size} processes instead of {old.world_size}"
+
+
 def progress_patterns(plan: PlanRecord | None) -> dict[str, re.Pattern[str]]:
     """The valid patterns for step and loss by name."""
     patterns = plan.progress if plan is not None else ProgressRecord()

@@ -135,23 +135,9 @@ def read_claim(attempt: AttemptFolder) -> Claim | None:
         return None
 
 
-REFUSED, NOT_NOW = "refused: ", "refused for now: "
-"""How the reason begins why the scheduler did not take a job, for good or for what passes by itself."""
-
-
-def refused_text(error: SubmitRefused) -> str:
-    """The reason for a claim or a sweep that the scheduler refused."""
-    return f"{NOT_NOW if isinstance(error, NotNow) else REFUSED}{error}"
-
-
-def was_refused(reason: str | None) -> bool:
-    """Whether the scheduler refused a job."""
-    return reason is not None and reason.startswith((REFUSED, NOT_NOW))
-
-
-def refused_for_now(reason: str | None) -> bool:
-    """Whether the scheduler refused a job for what passes by itself."""
-    return reason is not None and reason.startswith(NOT_NOW)
+def was_refused(reason: str | None, *, for_now: bool = False) -> bool:
+    """Whether the scheduler refused a job; `for_now`: for what passes by itself."""
+    return reason is not None and reason.startswith(NotNow.how if for_now else SubmitRefused.how)
 
 
 def never_submitted(void: str | None) -> bool:

@@ -16,8 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from hpc_launch.base.files import open_regular, read_tail
+from hpc_launch.diagnose.last_word import last_word
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.rank_logs import last_word
 from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.node_records import watcher_samples
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of, progress_patterns

@@ -11,6 +11,7 @@ from hpc_launch.base.errors import Unreachable, UserError
 from hpc_launch.runs.checkpoint_files import near_miss
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.records.plan_record import size_change
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.submission import never_submitted
 from hpc_launch.runs.status.attempt_state import observe
@@ -199,8 +200,7 @@ class RunTracker:
         successor = followed.successor()
         if state == "RETRYING" and successor is not None:
             reason = f"{reason}; {successor_text(successor)}"
-        postponed = followed.files[-1].postponed if followed.files else None
-        if state == "RETRYING" and postponed is not None:
+        if state == "RETRYING" and (postponed := followed.files[-1].postponed) is not None:
             reason = f"{reason}; {postponed.words}"
         info = followed.info
         over = state in FINAL_RUN_STATES and followed.is_over(attempts[-1].ended, now)
@@ -234,6 +234,8 @@ class RunTracker:
         unsent = [view for view in followed.views if _is_cancel_unsent(view)]
         warnings = [f"{view.cancelled_by}, but the scheduler was not reached: a driver ends the job" for view in unsent]
         warnings += notify_problems(followed.run)
+        if attempts and state in ("PENDING", "STARTING", "RUNNING"):
+            warnings += filter(None, [size_change(followed.files[-1].attempt)])
         if state not in ("RUNNING", "ENDING") or attempts[-1].started is None:
             return tuple(warnings)
         if now - followed.missed[0] >= CHECKPOINTS_S:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hpc_launch.agent.folders import is_private, is_skipped
+from hpc_launch.base.git_tree import commit_of, not_ignored
 from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.runs.layout import RunFolder
@@ -28,7 +27,6 @@ LARGE_FOLDER = 1000
 """Folders with more entries are linked."""
 MAX_ENTRIES = 20_000
 """Nothing is copied if there are more entries in all."""
-GIT_S = 5.0
 
 _COPIED_MODE = 0o755
 """Permissions that a copy may keep: the job runs it, so nobody else may change it."""
@@ -41,7 +39,7 @@ class _TooMuchError(Exception):
 class _Copy:
     def __init__(self, run: RunFolder, root: Path, exclude: Sequence[str], limit: int) -> None:
         self._runs = os.path.realpath(run.path.parent)
-        self._root, self._listed = root, _listed(root)
+        self._root, self._listed = root, not_ignored(root)
         self._exclude = exclude
         self._limit = limit
         self.entries = self.files = self.bytes = 0
@@ -115,29 +113,3 @@ def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
         linked=tuple(copy.linked[:100]),
     )
     write_record(run.code_info, info, sync=False)
-
-
-def commit_of(root: Path) -> str | None:
-    """The commit checked out there; None where that is not known."""
-    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD") or None
-
-
-def _listed(root: Path) -> frozenset[str] | None:
-    """The files of a git work tree that git does not ignore, with the folders above; None where git names none."""
-    if not os.path.lexists(root / ".git"):
-        return None
-    files: set[str] = set()
-    for which in (("--cached", "--recurse-submodules"), ("--others", "--exclude-standard")):
-        answer = _git(root, "ls-files", "-z", *which)
-        if answer is None:
-            return None
-        files.update(name.rstrip("/") for name in answer.split("\0") if name)
-    return frozenset(files | {str(above) for name in files for above in Path(name).parents})
-
-
-def _git(root: Path, *words: str) -> str | None:
-    """What git prints without running what the repository configures; None where it fails."""
-    command = ("git", "-C", str(root), "-c", "core.fsmonitor=false", *words)
-    with suppress(OSError, subprocess.SubprocessError):
-        return os.fsdecode(subprocess.run(command, capture_output=True, timeout=GIT_S, check=True).stdout).strip("\n")
-    return None

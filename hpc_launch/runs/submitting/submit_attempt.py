@@ -29,7 +29,7 @@ from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.run_info import Journal, by_this_process
-from hpc_launch.runs.records.submission import Intent, abandon, new_token, read_claim, refused_text, write_job
+from hpc_launch.runs.records.submission import Intent, abandon, new_token, read_claim, write_job
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import adopt, look_up
 from hpc_launch.runs.submitting.run_store import (
@@ -87,7 +87,7 @@ def send_job(task: AttemptTask, submission: Submission) -> str:
             if task.patient and isinstance(error, NotNow) and read_claim(attempt) is None:
                 discard(run, attempt)
                 raise
-            reason = refused_text(error)
+            reason = f"{error.how}: {error}"
             with suppress(OSError):
                 abandon(attempt, reason)
             task.journal.note("voided", attempt=attempt.number, reason=reason)

@@ -89,6 +89,15 @@ class SshScheduler(LocalScheduler):
             return str(error)
         return None
 
+    def down(self, nodes: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for node in nodes:
+            try:
+                _check_hosts((node,), "")
+            except SubmitRefused as error:
+                found[node] = str(error)
+        return found
+
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         if fresh:
             self._asked.clear()

@@ -1,0 +1,36 @@
+"""Git work trees: the files that git does not ignore, and the commit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+GIT_S = 5.0
+
+
+def commit_of(root: Path) -> str | None:
+    """The commit checked out there; None where that is not known."""
+    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD") or None
+
+
+def not_ignored(root: Path) -> frozenset[str] | None:
+    """The files of a work tree that git does not ignore, with the folders above; None where git names none."""
+    if not os.path.lexists(root / ".git"):
+        return None
+    files: set[str] = set()
+    for which in (("--cached", "--recurse-submodules"), ("--others", "--exclude-standard")):
+        answer = _git(root, "ls-files", "-z", *which)
+        if answer is None:
+            return None
+        files.update(name.rstrip("/") for name in answer.split("\0") if name)
+    return frozenset(files | {str(above) for name in files for above in Path(name).parents})
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """What git prints without running what the repository configures; None where it fails."""
+    command = ("git", "-C", str(root), "-c", "core.fsmonitor=false", *words)
+    with suppress(OSError, subprocess.SubprocessError):
+        return os.fsdecode(subprocess.run(command, capture_output=True, timeout=GIT_S, check=True).stdout).strip("\n")
+    return None
