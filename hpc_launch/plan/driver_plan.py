@@ -69,9 +69,9 @@ def _check_continuation(draft: PlanDraft, size: JobSize) -> None:
     """Warn of a long job that stops at its time limit, since nothing shows how far it got or what it saved."""
     job = draft.resolved.job
     shown = job.checkpoint.dir is not None or job.progress.step is not None or "time_limit" in job.retry.on
-    if shown or size.time_s is None or size.time_s < SUCCESSOR_S or job.retry.max_attempts == 1:
+    if shown or job.time is None or job.time < SUCCESSOR_S or job.retry.max_attempts == 1:
         return
-    limit = format_time(size.time_s)
+    limit = format_time(job.time)
     message = f"a training that needs more than {limit} stops there: the job names neither checkpoints nor steps"
     hint = "add `checkpoint:`, so that the next attempt continues from the last one, or at least `progress:`"
     draft.fault_at(FindingCode.NOTHING_TO_CONTINUE_FROM, message, size.time_origin.place, hint, "warning")
