@@ -6,13 +6,13 @@ and writes at most a few short lines to a pipe, HPC_LAUNCH_PHASE_PIPE, which the
 
 Ranks report python (Python started), torch (imported), init (init_process_group began), store (connected to the store),
 group (init_process_group ended), collective (the first one began) and done (it ended). torchrun reports launcher
-(Python started), rendezvous (its own began), joined (connected to the store) and met (its own ended). Rank 0 also
-reports saved: for how many milliseconds its main thread was in a function that saves a checkpoint.
+(Python started), rendezvous (its own began), joined (connected to the store) and met (its own ended). Ranks also report
+when an exception ends their program (raised; the process may take a while to end), and rank 0 for how many milliseconds
+its main thread was in a function that saves a checkpoint (saved).
 
-It also makes rank 0 alone continue the run of a tracker: another rank that starts a run of its own must not write to
-the same one. MLflow accepts only the id of an existing run, so the first attempt keeps it in HPC_LAUNCH_MLFLOW_RUN.
-
-A single file for Python 3.6 or later. It imports nothing that Python has not loaded: it runs in every process of a job.
+It also makes rank 0 alone continue the run of a tracker, to which no other rank must write. MLflow accepts only the id
+of an existing run, so the first attempt keeps it in HPC_LAUNCH_MLFLOW_RUN. For Python 3.6 or later. It runs in every
+process of a job, and imports nothing that Python has not loaded.
 """
 
 import os
@@ -33,8 +33,7 @@ SAVERS = {
     "safetensors.torch": ["save_file", "save_model"],
 }
 """Functions that write a checkpoint, by the module that defines them."""
-SAVING_S = 0.05
-"""What takes less time is not worth a report: some programs save many small things."""
+SAVING_S = 0.05  # what takes less time is not worth a report: some programs save many small things
 
 
 def run_next() -> None:
@@ -74,6 +73,12 @@ class Pipe:
                 os.close(pipe)
         except OSError:
             self.unsent = self.unsent[-256:]
+
+    def raised(self, before: "Any", *error: "Any") -> None:
+        from time import time
+
+        safely(self.send, "raised %s %d\n" % (self.rank, time() * 1000))
+        before(*error)
 
 
 class Loader:
@@ -329,6 +334,7 @@ def report() -> None:
     elif path:
         del os.environ["HPC_LAUNCH_PHASE_PIPE"]  # the children of a rank, such as data loaders, do not report
         pipe.tell("python")
+        before, sys.excepthook = sys.excepthook, lambda *error: pipe.raised(before, *error)
         after = of_rank(pipe)
     if rank:
         mlflow = os.environ.pop("HPC_LAUNCH_MLFLOW_RUN", "")

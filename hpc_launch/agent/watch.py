@@ -1,14 +1,15 @@
 """The watcher of one node: records rank deaths, detects hangs and samples resource usage.
 
-    python3 -I agent.pyz watch ATTEMPT_DIR NODE LAUNCHER [--each-process] [--phases PIPE] [--hang-after S] …
+    python3 -I agent.pyz watch ATTEMPT_DIR NODE LAUNCHER [--each-process | --program] [--phases PIPE] [--hang-after S] …
 
 Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3`
 outside any container. It exits with its parent, the launcher. A job also trains without it.
 
 Beside it lie job_processes.py (the ranks), watch_node.py (memory and network), and watch_hang.py.
 
-    ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, gone, sample, hang, end; of node 0 also
-                                        output (its log has grown) and saved (rank 0 saved for so many seconds)
+    ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, raised (an exception ended the program
+                                        of a rank), gone, sample, hang, end; of node 0 also output (its log has grown)
+                                        and saved (rank 0 saved for so many seconds)
     ATTEMPT_DIR/agent/node-K.pipe       through which the processes tell their phase (sitecustomize.py)
     ATTEMPT_DIR/agent/beat-K            the heartbeat of node K (watch_node.py)
     ATTEMPT_DIR/agent/last-output       its mtime is when a log of any node last grew (one file for all nodes)
@@ -25,7 +26,7 @@ import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from hpc_launch.agent.job_processes import Rank, find_ranks, open_pidfd, top_of_node
+from hpc_launch.agent.job_processes import Rank, find_ranks, open_pidfd, stat_of, top_of_node
 from hpc_launch.agent.watch_hang import Gpus, HangDetector
 from hpc_launch.agent.watch_node import Heartbeat, NetworkRates, OomKills, kill_step, memory_mib
 
@@ -38,6 +39,7 @@ PHASE_S = 0.3
 """Seconds for which the marks of several processes are collected into one event."""
 MARK = re.compile(r"([a-z]{1,16}) (-|[0-9]{1,9})$")
 SAVED = re.compile(r"saved 0 ([0-9]{1,9})$")  # milliseconds
+RAISED = re.compile(r"raised ([0-9]{1,9}) ([0-9]{1,14})$")  # milliseconds
 
 
 class Watch:
@@ -54,6 +56,7 @@ class Watch:
         self.started_at = time.time()
         self.eager_until = self.started_at + EAGER_S
         self.ranks: Dict[int, Rank] = {}
+        self.program = Rank(self.launcher, 0, (stat_of(self.launcher) + [""] * 20)[19]) if options.program else None
         self.gone: Set[int] = set()
         self.oom_kills = OomKills()
         self.hangs = HangDetector(options, self.say, self.note_deaths)
@@ -131,7 +134,9 @@ class Watch:
     def look(self) -> None:
         """Find new ranks: at the start, and after the launcher restarted them."""
         self.note_output()
-        ranks = find_ranks(self.top, self.ranks)
+        ranks = find_ranks(self.top, {number: one for number, one in self.ranks.items() if one is not self.program})
+        if self.program is not None and not ranks:
+            ranks = {0: self.program}
         new = {number: rank for number, rank in ranks.items() if self.ranks.get(number) is not rank}
         if not new:
             return
@@ -152,6 +157,9 @@ class Watch:
             saved = SAVED.match(line)
             if saved is not None:
                 self.say("saved", seconds=int(saved.group(1)) / 1000.0)
+            raised = RAISED.match(line)
+            if raised is not None:
+                self.say("raised", rank=int(raised.group(1)), at=int(raised.group(2)) / 1000.0)
             found = MARK.match(line)
             if found is None:
                 continue
@@ -247,6 +255,7 @@ def main(words: List[str]) -> None:
     # An argument rather than getppid(): if the launcher has ended already, the parent is init.
     parser.add_argument("launcher", type=int, help="the process id of the parent")
     parser.add_argument("--each-process", action="store_true", help="the parent is a rank, beside the others")
+    parser.add_argument("--program", action="store_true", help="the parent is the program, or starts its processes")
     parser.add_argument("--phases", metavar="PIPE", help="the named pipe behind standard input")
     parser.add_argument("--heartbeat", action="store_true", help="write agent/beat-K every few seconds")
     parser.add_argument("--hang-after", type=float, default=0.0, help="seconds of silence and idleness; 0: never")

@@ -16,7 +16,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from hpc_launch.agent.job_processes import Rank, environment_of, send, stat_of, text_of
+from hpc_launch.agent.job_processes import TICKS, Rank, below, environment_of, send, stat_of, text_of
 
 NVIDIA_FIELDS = (
     "index,utilization.gpu,memory.used,temperature.gpu,power.draw,clocks.sm,clocks_throttle_reasons.active,"
@@ -157,6 +157,7 @@ class HangDetector:
         self.cpu_at = time.time()
         self.idle_since: Optional[float] = None
         self.awake_since = 0.0
+        self.known: Dict[int, Rank] = {}
 
     def output(self, ranks: Iterable[int]) -> Tuple[int, float]:
         """Total size and last change of this node's logs, by name: listing the folder would list those of all nodes."""
@@ -185,12 +186,16 @@ class HangDetector:
         """End the ranks if they hang: no output on any node, and no activity here. Busy ranks (spinning in NCCL) get
         more time."""
         now = time.time()
-        if now - self.cpu_at > 2 * self.usual_s + LATE_S:
-            self.awake_since, self.idle_since = now, None
+        if now - self.cpu_at > 2 * self.usual_s + LATE_S or ranks != self.known:
+            self.awake_since, self.idle_since = now, None  # a silence from before they began does not count
+        self.known = dict(ranks)
         self.note_output(ranks)
         cpu = {rank.rank: rank.cpu_s() for rank in ranks.values() if rank.rank not in gone}
+        if cpu and getattr(self.options, "program", False):  # its processes need not be known as ranks
+            others = set(below(self.options.launcher)) - {rank.pid for rank in ranks.values()} - {os.getpid()}
+            cpu.update((-pid, sum(map(int, stat_of(pid)[11:15])) / TICKS) for pid in others)
         spent = sum(max(cpu[number] - self.cpu_last.get(number, 0.0), 0.0) for number in cpu)
-        share = spent / max(now - self.cpu_at, 0.1) / max(len(cpu), 1)
+        share = spent / max(now - self.cpu_at, 0.1) / max(len(ranks) - len(gone & set(ranks)), 1)
         self.cpu_last, self.cpu_at = cpu, now
         gpu_busy = any((gpu.get("util") or 0) > 1 for gpu in gpus.sample())
         if share >= IDLE_SHARE or gpu_busy:
@@ -228,12 +233,13 @@ class HangDetector:
     def end(self, ranks: Dict[int, Rank]) -> None:
         """Dump the stacks of all ranks, then end the ranks and the launcher."""
         self.say("hang", ranks=sorted(ranks))
+        before = {rank.rank: wakes(rank) for rank in ranks.values() if rank.alive()}
         self.wait_for_other_nodes()
-        alive = [rank for rank in ranks.values() if rank.alive()]
+        alive = [rank for rank in ranks.values() if rank.alive() and rank.rank in before]
         for rank in alive:
             ask_flight_recorder(rank)
         for rank in alive:
-            write_stack(rank, os.path.join(self.folder, "stacks", "rank-%d.txt" % rank.rank))
+            write_stack(rank, os.path.join(self.folder, "stacks", "rank-%d.txt" % rank.rank), before[rank.rank])
         for number in (signal.SIGABRT, signal.SIGKILL):
             for rank in alive:
                 if rank.alive():
@@ -260,8 +266,17 @@ def ask_flight_recorder(rank: Rank) -> None:
             pass
 
 
-def write_stack(rank: Rank, path: str) -> None:
-    """Write the stack of a rank from py-spy, else the kernel function that it waits in.
+def wakes(rank: Rank) -> int:
+    """How often the main thread of a rank has gone to sleep by itself (proc(5), status)."""
+    for line in text_of("/proc/%d/status" % rank.pid).splitlines():
+        if line.startswith("voluntary_ctxt_switches:"):
+            return int(line.split()[1])
+    return 0
+
+
+def write_stack(rank: Rank, path: str, before: int = 0) -> None:
+    """Write the state of a rank, the kernel function that it waits in, how often it has woken up since `before`, and
+    its stack from py-spy.
 
     Only PATH is searched: what the rank calls its virtual environment may be a path inside an image, and outside it a
     folder that anybody can create.
@@ -275,6 +290,8 @@ def write_stack(rank: Rank, path: str) -> None:
             text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
         except (OSError, subprocess.TimeoutExpired):
             pass
-    waits = text_of("/proc/%d/wchan" % rank.pid)
+    state = "waits in the kernel at: %s\nstate: %s\nwoke up: %d times\n" % (
+        rank.place(), (stat_of(rank.pid) or "?")[0], wakes(rank) - before
+    )  # fmt: skip
     with open(path, "w") as file:
-        file.write(text or "waits in the kernel at: %s\nstate: %s\n" % (waits or "?", (stat_of(rank.pid) or "?")[0]))
+        file.write(state + text)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import diagnosis, log_candidates, torchrun_failures
+from hpc_launch.diagnose import diagnosis, evidence_order, log_candidates, torchrun_failures
 from hpc_launch.diagnose.diagnosis import (
     NODE_CHECK,
     NODE_LOST,
@@ -42,7 +42,7 @@ class DiagnosisInput:
             *self._from_logs[0],
             *torchrun_failures.from_workers(evidence, self.rules),
             *diagnosis.from_scheduler(evidence),
-            *diagnosis.from_notes(evidence.notes),
+            *evidence_order.from_notes(evidence.notes),
         ]
 
     @property
@@ -56,9 +56,6 @@ _NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_s
 
 _NO_PLACE = frozenset({"preempted", "submit_rejected"})
 """Classes that no rank or node caused."""
-
-_TASKS = frozenset({"slurm-task-exit", "slurm-task-signal", "slurm-task-aborted", "slurm-task-killed"})
-"""Rules whose lines report how a task of Slurm ended."""
 
 MOST_QUOTES = 6
 MOST_ALSO = 8
@@ -111,7 +108,7 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
 
 def _last_words(root: Candidate, evidence: Evidence) -> list[Quote]:
     """The last line of the task that failed, where no message says why: it is often a message that no rule knows."""
-    if root.rule != "slurm-task-exit" or root.rank is None:
+    if root.code is None or root.rank is None:
         return []
     return [
         Quote(scan.name, scan.lines, scan.last_line)
@@ -151,30 +148,14 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
                 node, rank = one.node, one.rank
                 break
     if rank is None:
-        workers = torchrun_failures.workers_of(evidence)
-        here = [one for one in workers if node is None or one.node is None or _short(one.node) == _short(node)]
+        ends = evidence_order.first_ends(evidence, solid)
         # A single machine appears as localhost in one place and by its name in another.
-        for worker in [*here, *([] if len(evidence.nodes) > 1 else workers)][:1]:
-            rank, node = worker.rank, node or worker.node
-            time = time if time is not None else worker.time
-    if rank is None:
-        ended = [
-            note for note in evidence.notes if note.kind == "death" and note.signal != 15 and note.rank is not None
-        ]
-        for note in sorted(ended, key=lambda note: note.time or 0.0)[:1]:
-            rank, node, time = note.rank, node or note.node, time if time is not None else note.time
+        here = [end for end in ends if node is None or end.node is None or _short(end.node) == _short(node)]
+        for end in [*here, *([] if len(evidence.nodes) > 1 else ends)][:1]:
+            rank, node = end.rank, node or end.node
+            time = time if time is not None else end.time
     if node is None and rank is not None:
         node = next((one.node for one in torchrun_failures.workers_of(evidence) if one.rank == rank and one.node), None)
-    if rank is None and node is None:
-        tasks = [
-            one
-            for one in solid
-            if one.order != log_candidates.ENDED_BY_OTHERS
-            and (one.rule in _TASKS or (one.rule == "mpi-abort" and one.rank is not None))
-        ]
-        if tasks:
-            one = min(tasks, key=lambda each: (each.source, each.line))
-            node, rank = one.node, one.rank
     if rank is None and node is None and root.failure_class == "host_oom":
         # slurmstepd names its node only where it ends the rest of the job.
         ended_on = {one.node for one in solid if one.rule in {"slurm-cancelled", "slurm-step-cancelled"}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from hpc_launch.diagnose import root_cause
+from hpc_launch.diagnose import evidence_order
 from hpc_launch.diagnose.build_diagnosis import DiagnosisInput, build
 from hpc_launch.diagnose.diagnosis import (
     NEVER_SUBMITTED,
@@ -155,7 +155,7 @@ def _ended_well(subject: DiagnosisInput) -> Candidate | None:
 
 
 def _root_cause(subject: DiagnosisInput) -> Candidate | None:
-    return root_cause.find(subject.evidence, subject.solid, subject.faint)
+    return evidence_order.find(subject.evidence, subject.solid, subject.faint)
 
 
 def _unknown(subject: DiagnosisInput) -> Candidate:

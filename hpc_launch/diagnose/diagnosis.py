@@ -1,16 +1,15 @@
 """The results of recovery: evidence → Diagnosis → Verdict, each frozen.
 
-Candidates are possible root causes: here are those that the scheduler and the watcher inside the job report.
+Candidates are possible root causes: here are those that the scheduler reports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
 
-from hpc_launch.diagnose.evidence import AgentNote, Evidence, SchedulerFacts
+from hpc_launch.diagnose.evidence import Evidence, SchedulerFacts
 from hpc_launch.job.retry import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PLC0414 - exported
 
 Action = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP", "NONE"]
@@ -117,6 +116,8 @@ class Candidate(Struct, frozen=True):
     """Whether the failure happened at `time`; else `time` only orders the candidates."""
     by_slurm: bool = False
     """Slurm itself wrote the line: no output of the training."""
+    code: int | None = None
+    """It only reports how a process ended: as in process_ends.py."""
 
     @property
     def band(self) -> int:
@@ -190,40 +191,3 @@ def _killed_script(facts: SchedulerFacts, *, began: bool) -> Candidate:
         advice="retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)",
         certain=True,
     )
-
-
-def from_notes(notes: Iterable[AgentNote]) -> list[Candidate]:
-    """Candidates from the notes of the watcher inside the job."""
-    known: dict[str, tuple[str, str, int]] = {
-        "oom_kill": ("host_oom", "host_oom_kill", 10),
-        "gpu": ("gpu_hardware", "gpu_ecc", 10),
-        "disk_full": ("disk_full_or_quota", "fs_full", 22),
-        "hang": ("hang_no_progress", "unknown", 28),
-    }
-    found: list[Candidate] = []
-    for note in notes:
-        if note.kind in known:
-            failure_class, cause, order = known[note.kind]
-        elif note.kind == "death" and note.signal in {4, 6, 7, 8, 11}:
-            failure_class, cause, order = "segfault_or_abort", "native_crash", 46
-        elif note.kind == "death" and note.signal == 9:
-            failure_class, cause, order = "segfault_or_abort", "task_died_by_signal", 60
-        else:
-            continue
-        killed = cause == "task_died_by_signal"
-        found.append(
-            Candidate(
-                failure_class,
-                cause,
-                order,
-                (Quote(note.file, 0, note.text),),
-                node=note.node,
-                rank=note.rank if note.rank is not None else (note.ranks[0] if note.ranks else None),
-                time=note.time,
-                blames=note.node if note.kind == "gpu" else None,
-                verdict="RETRY" if killed else None,
-                advice="retry; something outside the training killed a process" if killed else "",
-                certain=True,
-            )
-        )
-    return found

@@ -40,6 +40,8 @@ class Hit(Struct, frozen=True):
     """The line belongs to an earlier job or to a run of the program before its last restart."""
     later_success: bool = False
     """Whether the log reports success after this line."""
+    code: int | None = None
+    """How a process ended, where the line reports that: -N for signal N, else its exit code (process_ends.py)."""
 
 
 class WorkerFailure(Struct, frozen=True):
@@ -128,7 +130,7 @@ class EndFacts(Struct, frozen=True):
 class NodeExit(Struct, frozen=True):
     """The exit code of the launcher on one node, or of one process."""
 
-    node: str
+    node: str | None
     code: int
     file: str = ""
     time: float | None = None
@@ -139,8 +141,8 @@ class AgentNote(Struct, frozen=True):
     """What the watcher inside the job recorded on one node.
 
     `kind`: `hang` (no progress for too long), `oom_kill` (the kernel killed for memory), `death` (a process ended by a
-    signal or a code), `spared` (it ended, nobody saw how, and the kernel killed nothing for memory), `gpu` (the driver
-    reports a fault), `disk_full`.
+    signal or a code), `left` (it ended with 0), `spared` (it ended, nobody saw how, and the kernel killed nothing for
+    memory), `gpu` (the driver reports a fault).
     """
 
     kind: str
@@ -152,6 +154,10 @@ class AgentNote(Struct, frozen=True):
     signal: int | None = None
     code: int | None = None
     ranks: tuple[int, ...] = ()
+    oom_kill: bool | None = None
+    """Whether the kernel killed the rank for memory; None where nothing tells."""
+    raised: float | None = None
+    """When an exception that nobody caught ended the main program of the rank, before its end."""
 
 
 HEARTBEAT = "heartbeat"

@@ -1,7 +1,8 @@
-"""Find the ranks of a hanging training that did not reach the collective in which the others wait, by their stacks.
+"""Find the ranks of a hanging training that the others wait for, by what the kernel says of them and by their stacks.
 
-Two notations are read: that of `py-spy dump`, and that of Python's faulthandler, which the interpreter itself prints
-into the log at a fatal signal. Only the main thread counts; with faulthandler it is the one that got the signal.
+Two notations of stacks are read: that of `py-spy dump`, and that of Python's faulthandler, which the interpreter itself
+prints into the log at a fatal signal. Only the main thread counts; with faulthandler it is the one that got the signal.
+A rank that is stopped prints none.
 """
 
 from __future__ import annotations
@@ -30,6 +31,78 @@ class Frame(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.call}"
+
+
+_STATE = re.compile(r"^state: (?P<state>[A-Za-z])$", re.MULTILINE)
+_KERNEL = re.compile(r"^waits in the kernel at: (?P<at>\S+)$", re.MULTILINE)
+_SWITCHES = re.compile(r"^woke up: (?P<count>\d{1,9}) times$", re.MULTILINE)
+_STOPPED = frozenset("TtDZ")
+"""States of proc(5) in which a process does nothing: stopped, traced, in a call that cannot be interrupted, dead."""
+_FOR_OTHERS = re.compile(
+    r"wait_woken|sk_wait_data|sk_stream_wait|skb_wait|inet_csk_accept|unix_stream|poll|epoll|do_select|futex|tcp_|inet_"
+)
+"""Functions of Linux in which a process waits for data, for a connection, or for a thread of its own that does."""
+
+
+class Stand(Struct, frozen=True):
+    """Where a rank is, in a training that hangs."""
+
+    frames: tuple[Frame, ...] = ()
+    state: str = ""
+    """As in proc(5); empty where unknown."""
+    kernel: str = ""
+    """The kernel function that its main thread waits in."""
+    wakes: int = 0
+    """How often the main thread went to sleep again while it was watched: it polls."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it cannot run."""
+        return self.state in _STOPPED
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other ranks."""
+        return _waits(self.frames) or _FOR_OTHERS.search(self.kernel) is not None
+
+    def __str__(self) -> str:
+        if self.stopped:
+            return f"was stopped (state {self.state})"
+        return f"stood at {self.frames[0] if self.frames else self.kernel or 'a place unknown'}"
+
+
+def stand(text: str) -> Stand:
+    """What the watcher wrote about a rank."""
+    state, kernel, switches = _STATE.search(text), _KERNEL.search(text), _SWITCHES.search(text)
+    return Stand(
+        stack(text.splitlines()),
+        state["state"] if state else "",
+        kernel["at"] if kernel else "",
+        int(switches["count"]) if switches else 0,
+    )
+
+
+def late(stands: Mapping[int, Stand], *, some_left: bool) -> dict[int, Stand]:
+    """The ranks that the others wait for; empty where that cannot be told.
+
+    `some_left`: other ranks ended well before, so that those which are still there are late.
+    """
+    stopped = {rank: one for rank, one in stands.items() if one.stopped}
+    if stopped and len(stopped) < max(len(stands), 2):
+        return stopped
+    elsewhere = {rank: one for rank, one in stands.items() if not one.waits}
+    if some_left:
+        return elsewhere or dict(stands)
+    if len(elsewhere) == len(stands):  # nobody waits in a call for it; some may look again and again
+        elsewhere = {rank: one for rank, one in stands.items() if not one.wakes and (one.state or one.frames)}
+        elsewhere = elsewhere if any(one.state for one in elsewhere.values()) else {}
+    if 0 < len(elsewhere) < len(stands):
+        return elsewhere
+    return {rank: stands[rank] for rank in not_arrived({rank: one.frames for rank, one in stands.items()})}
+
+
+def _waits(frames: tuple[Frame, ...]) -> bool:
+    return any(_WAITS.search(frame.file) for frame in frames[:_NEAR])
 
 
 def stack(lines: Iterable[str]) -> tuple[Frame, ...]:
@@ -65,7 +138,7 @@ def not_arrived(stacks: Mapping[int, tuple[Frame, ...]]) -> dict[int, Frame]:
     Empty where all wait, or where none waits and no place holds more than half of them: then there is no answer.
     """
     known = {rank: frames for rank, frames in stacks.items() if frames}
-    waiting = {rank for rank, frames in known.items() if any(_WAITS.search(frame.file) for frame in frames[:_NEAR])}
+    waiting = {rank for rank, frames in known.items() if _waits(frames)}
     if waiting and len(waiting) < len(known):
         return {rank: known[rank][0] for rank in sorted(set(known) - waiting)}
     places = Counter(frames[0] for frames in known.values())

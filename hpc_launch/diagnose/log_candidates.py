@@ -9,9 +9,11 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from hpc_launch.diagnose import process_ends
 from hpc_launch.diagnose.diagnosis import Candidate, Quote
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts
 from hpc_launch.diagnose.log_line import parse
+from hpc_launch.diagnose.raised_by import PEER
 from hpc_launch.diagnose.rulebook import FailureRule, Rulebook
 
 _EXPLAINS = {
@@ -116,11 +118,11 @@ QUOTED = 10
 LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slurm-cancelled"})
 """Rules whose lines end a job, whatever is printed after them."""
 
-_SAID_FAILED = frozenset(
-    {"torchrun-summary", "torchrun-exit", "launcher-exit", "slurm-task-exit", "slurm-task-killed", "slurm-task-signal",
-     "slurm-task-aborted", "slurm-task-terminated", "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"}
-)  # fmt: skip
-"""Rules whose lines report that a launcher failed."""
+_SAID_FAILED = frozenset({"torchrun-summary", "launcher-exit", "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"})
+"""Rules whose lines report that a launcher failed, as those do that report how a process ended."""
+
+_BY_LAUNCHERS = (-9, -15)
+"""How launchers end processes."""
 
 _ENDS_OTHERS = frozenset(
     {"slurm-step-aborted", "slurm-step-cancelled", "slurm-cancelled", "torchrun-force-kill", "slurm-step-comm",
@@ -128,19 +130,17 @@ _ENDS_OTHERS = frozenset(
 )  # fmt: skip
 """After these lines a launcher ends the processes that are left."""
 
-_BYSTANDERS = frozenset(
-    {"slurm-task-exit", "slurm-task-killed", "slurm-task-exit-killed", "slurm-task-exit-signal", "killed-word",
-     "torchrun-signal-9", "launcher-exit", "sigterm-words", "slurm-task-terminated", "step-exit"}
-)  # fmt: skip
-"""Rules whose lines, after one of those, report a process that was ended by it."""
+_BYSTANDERS = frozenset({"launcher-exit", "sigterm-words"})
+"""Rules whose lines, after one of those, report a process that was ended by it, as an exit code or a SIGKILL does."""
 
 
 ENDED_BY_OTHERS = 69
 """The order of a task that srun or a launcher ended because another one had failed."""
 
 _BY_OWNER = frozenset(
-    {"py-exception", "py-traceback", "file-missing", "data-broken", "connection-lost", "checkpoint-misfit"}
-)
+    {"py-exception", "py-traceback", "file-missing", "data-broken", "connection-lost", "peer-unreachable",
+     "checkpoint-misfit"}
+)  # fmt: skip
 """Rules for exceptions whose meaning depends on the code that raised them."""
 
 _CAUSE_OF_OWNER = {
@@ -149,6 +149,8 @@ _CAUSE_OF_OWNER = {
     "checkpoint_error": "checkpoint_corrupt",
     "network_download_error": "py_generic",
     "data_error": "py_file_not_found",
+    "filesystem_error": "fs_stale_or_io",
+    PEER: "nccl_socket_connect",
 }
 
 
@@ -186,7 +188,8 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             reached = scan.last_progress_line if scan.complete else 0
             well = (hit.later_success or reached > hit.line) and not ended_badly
             done = well and failed_later[scan.source] <= max(scan.success_line, reached)
-            if hit.rule in _BYSTANDERS and killed_from < hit.line:
+            is_end = hit.rule in _BYSTANDERS or (hit.code is not None and (hit.code > 0 or hit.code in _BY_LAUNCHERS))
+            if is_end and killed_from < hit.line:
                 candidate = msgspec.structs.replace(candidate, order=ENDED_BY_OTHERS)
             after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly
             after = after and failed_later[scan.source] <= scan.success_line
@@ -255,6 +258,11 @@ def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> 
         owned = ""
     if owned:
         failure_class, cause, order = owned, _CAUSE_OF_OWNER[owned], min(order, 39)
+    verdict, advice = rule.verdict, rule.advice
+    if hit.code is not None:
+        ended = process_ends.meaning(hit.code, _counted(hit, evidence))
+        failure_class, order = ended.failure_class, max(order, ended.order)
+        cause, verdict, advice = ended.cause or cause, ended.verdict or verdict, ended.advice or advice
     return Candidate(
         failure_class=failure_class,
         cause=cause,
@@ -266,13 +274,28 @@ def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> 
         timed=hit.timed,
         blames=blames,
         peer=hit.peer,
-        verdict=None if owned else rule.verdict,
+        verdict=None if owned else verdict,
         at_start=rule.at_start,
-        advice="" if owned else rule.advice,
+        advice="" if owned else advice,
+        code=hit.code,
         source=hit.source,
         line=hit.line,
         rule=rule.id,
     )
+
+
+def _counted(hit: Hit, evidence: Evidence) -> bool | None:
+    """Whether a kill for lack of memory was counted, where a process ended; None if nobody counted.
+
+    srun calls such a kill by its name, so that another SIGKILL is none.
+    """
+    notes = [note for note in evidence.notes if note.kind in ("death", "spared", "oom_kill")]
+    mine = [note for note in notes if note.rank == hit.rank] or [note for note in notes if note.node == hit.node]
+    if any(note.kind == "oom_kill" for note in mine):
+        return True
+    unknown = all(note.kind == "death" and note.signal != 9 and note.oom_kill is None for note in mine)
+    steps = evidence.scheduler is not None and evidence.scheduler.steps
+    return None if unknown and not steps and hit.rule != "slurm-task-signal" else False
 
 
 def _of_numbers(scan: LogScan) -> list[Candidate]:
@@ -302,7 +325,8 @@ def _of_numbers(scan: LogScan) -> list[Candidate]:
 
 
 def _last_failure_line(scan: LogScan) -> int:
-    return max((hit.line for hit in scan.hits if hit.rule in _SAID_FAILED and not hit.earlier), default=0)
+    said = (hit for hit in scan.hits if hit.rule in _SAID_FAILED or hit.code is not None)
+    return max((hit.line for hit in said if not hit.earlier), default=0)
 
 
 def _is_failed(facts: SchedulerFacts | None) -> bool:

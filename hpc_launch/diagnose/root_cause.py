@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import torchrun_failures
 from hpc_launch.diagnose.diagnosis import Candidate, Quote, from_scheduler
 from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
 
@@ -78,17 +77,6 @@ _UNFINISHED = (
 _MOST_RANKS = 100_000
 
 
-def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candidate]) -> Candidate | None:
-    """The root cause; None where nothing hints at one."""
-    root = choose(solid)
-    if root is None or (root.order >= 60 and evidence.alive):
-        root = _without_a_line(evidence, faint) or root
-    if root is None:
-        return None
-    root = _silent_peer(root, evidence, solid)
-    return _compared(_placed(_listed(_killed(root, evidence), evidence), evidence), evidence)
-
-
 def choose(candidates: Sequence[Candidate]) -> Candidate | None:
     """The root: the band nearest to it, and in that band the first in time; None where there is no candidate.
 
@@ -128,7 +116,7 @@ def _earliest(candidates: Sequence[Candidate]) -> Candidate:
     )
 
 
-def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate | None:
+def without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate | None:
     """The root cause where no line names one."""
     end, facts = evidence.end, evidence.scheduler
     if end is not None and evidence.unfinished is not None:
@@ -145,7 +133,8 @@ def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate
     if failed:
         exit_ = min(failed, key=lambda one: math.inf if one.time is None else one.time)
         what = "the launcher" if exit_.rank is None else f"rank {exit_.rank}"
-        quotes = (Quote(exit_.file, 0, f"{what} on {exit_.node} ended with {exit_.code}"),)
+        place = f" on {exit_.node}" if exit_.node else ""
+        quotes = (Quote(exit_.file, 0, f"{what}{place} ended with {exit_.code}"),)
         return Candidate("user_code_error", "task_exit_nonzero", 66, quotes, exit_.node, exit_.rank, exit_.time)
     lines = sum(scan.lines for scan in evidence.logs)
     warned = choose(faint) if not evidence.of_a_run and lines <= SHORT else None
@@ -157,62 +146,7 @@ def _moved_on(scan: LogScan, warned: Candidate) -> bool:
     return bool(scan.success_line or scan.steps_seen) or (scan.source == warned.source and scan.bad_line > warned.line)
 
 
-def _killed(root: Candidate, evidence: Evidence) -> Candidate:
-    """An unexplained SIGKILL usually comes from the kernel for lack of memory, unless Slurm or the watcher saw none."""
-    if root.cause not in {"task_died_by_signal", "torchrun_worker_signal"} or root.failure_class != "host_oom":
-        return root
-    counted = any(
-        (note.kind == "death" and note.signal == 9) or (note.kind == "spared" and note.node == root.node)
-        for note in evidence.notes
-    )
-    if not counted and (evidence.scheduler is None or not evidence.scheduler.steps):
-        return root
-    return replace(
-        root,
-        failure_class="segfault_or_abort",
-        verdict="RETRY",
-        advice="retry; something outside the training killed a process, and no lack of memory was recorded",
-    )
-
-
-def _listed(root: Candidate, evidence: Evidence) -> Candidate:
-    """torchrun's list of exit codes is not ordered by time: where there is nothing else, its times show the first."""
-    workers = torchrun_failures.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
-    if not workers:
-        return root
-    first = workers[0]
-    return replace(root, node=first.node, rank=first.rank, time=first.time, timed=True)
-
-
-def _silent_peer(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) -> Candidate:
-    """Among ranks that lost a peer: the rank that ended before them, silently, as the watchers saw, is the root."""
-    ends = [note for note in evidence.notes if note.kind in {"spared", "death"} and note.time and note.rank is not None]
-    if root.cause != "gloo_peer_lost" or not ends:
-        return root
-    first = min(ends, key=lambda note: note.time or math.inf)
-    if first.rank == root.rank or any(scan.rank == first.rank and scan.hits for scan in evidence.logs):
-        return root
-    # srun knows the exit code of a task, where the watcher saw only that it ended.
-    exits = [one for one in solid if one.rule == "slurm-task-exit" and one.rank == first.rank and one.order == 66]
-    if exits:
-        return replace(exits[0], node=first.node, time=first.time, timed=True)
-    return Candidate(
-        "segfault_or_abort", "task_died_by_signal", 48, (Quote(first.file, 0, f"{first.text}, before the others"),),
-        node=first.node, rank=first.rank, time=first.time, verdict="RETRY",
-        advice="retry; a process ended silently, and no lack of memory was recorded",
-    )  # fmt: skip
-
-
-def _placed(root: Candidate, evidence: Evidence) -> Candidate:
-    """Slurm reports an out-of-memory kill in the log of any rank; the watcher saw which rank died."""
-    notes = [note for note in evidence.notes if note.kind == "oom_kill" and note.rank is not None]
-    if root.cause != "host_oom_kill" or not notes:
-        return root
-    first = min(notes, key=lambda note: math.inf if note.time is None else note.time)
-    return replace(root, node=first.node, rank=first.rank, time=first.time, timed=True)
-
-
-def _compared(root: Candidate, evidence: Evidence) -> Candidate:
+def compared(root: Candidate, evidence: Evidence) -> Candidate:
     """For a timeout of a collective: the missing rank, and whether all ranks were at the same collective."""
     if root.failure_class != "nccl_timeout":
         return root

@@ -1,132 +1,18 @@
 """Collect the rule hits of a log: a bounded number per rule, with place, time and the code that raised an exception.
 
-Python tracebacks of many ranks are followed. The type of an exception and the code that raised it tell its class: the
-same KeyError is an invalid configuration in a reader of options, and unusable data in a data set.
+Python tracebacks of many ranks are followed; raised_by.py tells what an exception means there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from hpc_launch.diagnose.evidence import Hit
 from hpc_launch.diagnose.log_line import FAINT, LogLine, line_time, year_of
+from hpc_launch.diagnose.process_ends import code_of
+from hpc_launch.diagnose.raised_by import owner
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.diagnose.torchrun_failures import WorkerBlocks
-
-_PLACE = re.compile(r'File "([^"]{1,400})", line \d+(?:, in (\S+))?')
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib\d*/python\d|^<frozen")
-_DEEPEST = 6
-"""How many frames, from the innermost outwards, are looked at."""
-
-_LIBRARIES = (
-    ("import_error", re.compile(r"^<frozen importlib|/importlib/__init__\.py$|/ctypes/__init__\.py$")),
-    (
-        "config_error",
-        re.compile(
-            r"/(?:argparse|configparser|optparse|getopt)\.py$"
-            r"|/(?:omegaconf|hydra|yaml|ruamel|tomllib|tomli|toml|jsonargparse|absl/flags|click|typer|fire|tyro|yacs|pydantic"
-            r"|simple_parsing|jsonschema|ml_collections|draccus)/"
-            r"|/transformers/(?:hf_argparser|training_args\w*|integrations/deepspeed)\.py$"
-            r"|/deepspeed/(?:runtime/(?:\w+/)?config\w*\.py$|launcher/)|/megatron/(?:\w+/)*(?:arguments|yaml_arguments)\.py$"
-            r"|/accelerate/(?:commands/|utils/dataclasses\.py$)|/torch/distributed/(?:run|launch)\.py$"
-        ),
-    ),
-    (
-        "checkpoint_error",
-        re.compile(
-            r"/torch/(?:serialization\.py$|distributed/checkpoint/)|/safetensors/|/orbax/|/flax/training/checkpoints\.py$"
-            r"|/deepspeed/(?:checkpoint/|runtime/(?:checkpoint_engine/|state_dict_factory))"
-            r"|/megatron/(?:\w+/)*(?:checkpointing\.py$|dist_checkpointing/)"
-        ),
-    ),
-    (
-        "network_download_error",
-        re.compile(
-            r"/(?:urllib/request|http/client|ssl)\.py$"
-            r"|/(?:requests|urllib3|httpx|httpcore|aiohttp|huggingface_hub|botocore|gdown)/"
-        ),
-    ),
-    (
-        "data_error",
-        re.compile(
-            r"/(?:datasets|webdataset|torchvision/datasets|torchaudio/datasets|tensorflow_datasets|PIL|h5py|pandas/io|pyarrow"
-            r"|netCDF4|nibabel|pydicom|decord|zarr|lmdb|streaming/base)/|/(?:tarfile|zipfile|gzip|csv)\.py$"
-            r"|/megatron/(?:\w+/)*(?:data|datasets)/"
-        ),
-    ),
-)
-_OWN = (
-    (
-        "config_error",
-        re.compile(
-            r"(?:^|[/_])(?:configs?|configuration|arguments|args|options|opts|hparams|settings)\w*(?:\.py|/[^/]*)$"
-        ),
-    ),
-    ("checkpoint_error", re.compile(r"(?:^|[/_])(?:checkpoint\w*|ckpt\w*)\.py$")),
-    (
-        "data_error",
-        re.compile(r"(?:^|/)\w*(?:data_?sets?|data_?loaders?|data_?modules?)\w*(?:\.py|/[^/]*)$|/data\.py$"),
-    ),
-)
-_FUNCTIONS = (
-    (
-        "config_error",
-        re.compile(r"^_?(?:parse_args|get_args|(?:load|read|parse|get)_(?:config|cfg|options|hparams)\w*)$"),
-    ),
-    (
-        "checkpoint_error",
-        re.compile(r"^_?(?:load|resume|restore)_(?:from_)?(?:checkpoint|ckpt|state_dict|weights|lora)\w*$"),
-    ),
-    ("data_error", re.compile(r"^(?:__getitem__|collate_fn|\w*_collate)$")),
-)
-
-_MISSING = frozenset({"FileNotFoundError", "IsADirectoryError", "NotADirectoryError"})
-_UNREADABLE = frozenset({"JSONDecodeError", "UnicodeDecodeError", "EOFError", "UnpicklingError", "BadZipFile", "error"})
-_TYPES = {
-    "import_error": frozenset({"OSError", "RuntimeError"}),
-    "config_error": frozenset({"KeyError", "ValueError", "AssertionError", "TypeError"}) | _MISSING | _UNREADABLE,
-    "checkpoint_error": frozenset({"KeyError", "ValueError", "AssertionError", "RuntimeError"})
-    | _MISSING
-    | _UNREADABLE,
-    "network_download_error": frozenset({"OSError", "ConnectionError", "TimeoutError", "timeout", "gaierror"}),
-    "data_error": frozenset({"KeyError", "OSError"}) | _MISSING | _UNREADABLE,
-}
-"""Exceptions that mean, in code of that kind, that what it reads is wrong; others are mistakes in the program."""
-
-_MEANT = re.compile(r"(?:\w+\.)*(\w+)")
-
-
-def owner(frames: Sequence[str], exception: str) -> str:
-    """The failure class of an exception that this code raised; empty where type and frames do not show one.
-
-    Args:
-        frames: The lines `File "…", line N, in f` of the traceback, the innermost last.
-        exception: The line that ends the traceback.
-    """
-    named = _MEANT.match(exception)
-    if named is None:
-        return ""
-    for text in reversed(frames[-_DEEPEST:]):
-        match = _PLACE.search(text)
-        if match is None:
-            continue
-        path, function = match[1], match[2] or ""
-        own = _INSTALLED.search(path) is None
-        kind = _kind(path, function, own=own)
-        if kind:
-            return kind if named[1] in _TYPES[kind] else ""
-        if own:
-            return ""  # the program's own code raised it, or called what raised it
-    return ""
-
-
-def _kind(path: str, function: str, *, own: bool) -> str:
-    for kind, pattern in _OWN if own else _LIBRARIES:
-        if pattern.search(path):
-            return kind
-    return next((kind for kind, pattern in _FUNCTIONS if pattern.match(function)), "") if own else ""
-
 
 _FRAME = re.compile(r'^\s*File "[^"]{1,400}", line \d+')
 _EXCEPTION = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?:: .*)?$|[A-Z]\w+: .*$")
@@ -207,6 +93,8 @@ class Tracebacks:
         return list(self._open.items())
 
 
+_BY_DEEPSPEED = re.compile(r"(?:\[[A-Z]{4,8}\] )?\[(?:launch|runner|multinode_runner)\.py:\d+:\w+\] ")
+"""How the lines of its launchers begin, after the time (deepspeed/utils/logging.py)."""
 _FIRST_HITS = 30
 """How many hits of one rule are kept from the beginning of a log, and from its end."""
 
@@ -234,6 +122,8 @@ class RuleHits:
         found = self._rules.matches(line.body)
         if line.body[:1] in " >" and all(rule.role == "context" for rule, _ in found):  # indented or quoted
             found = self._rules.matches(line.body.lstrip("> ")) or found
+        if _BY_DEEPSPEED.match(line.body):  # it prints the whole command of a process, in which no rule may see a cause
+            found = [(rule, match) for rule, match in found if "DeepSpeed" in rule.source]
         ended = self._traces.ends(line, number, known=bool(found))
         if ended and self._traces.ignored(line):
             return
@@ -275,6 +165,7 @@ class RuleHits:
         known = place.time if place is not None else None
         rank = groups.get("rank") or groups.get("rank2")
         frame, frame_line = self._traces.frame(line.rank, number)
+        how = groups.get("how")
         hit = Hit(
             rule=rule,
             file=self._name,
@@ -292,6 +183,7 @@ class RuleHits:
             blames=groups.get("node"),
             node_index=int(index) if (index := groups.get("index")) else None,
             peer=groups.get("peer") or groups.get("peer2"),
+            code=self._rules.rules[rule].code if how is None else code_of(how),
         )
         first, last = self._hits.setdefault(hit.rule, ([], []))
         if len(first) < _FIRST_HITS:

@@ -33,7 +33,7 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     match: str | list[str]
     """Regular expressions, searched in the line without colours and rank prefix. Groups:
     `node` (who is at fault), `index` (its number in the job), `at` (a node that is only mentioned), `rank`, `peer` (an
-    address)."""
+    address), `how` (how a process ended: a code, or the name of a signal; process_ends.py knows what it means)."""
     examples: list[str]
     """Lines that must match; the tests run them."""
     source: str
@@ -45,6 +45,8 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     exception, 50 a consequence of the end of another process, 60 a bare exit code."""
     failure_class: str | None = msgspec.field(default=None, name="class")
     """Where it differs from the class of the cause."""
+    code: int | None = None
+    """How a process ended, where each of its lines reports that without a group `how`: -N for signal N."""
     verdict: Action | None = None
     """Where it differs from the default of the class."""
     at_start: Action | None = None

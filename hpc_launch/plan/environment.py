@@ -101,11 +101,12 @@ _ATTEMPT = RUNTIME["attempt.dir"]
 
 
 def watch(job: JobSpec) -> WatchPlan | None:
-    """The watcher's settings; None if the job turns it off, or if the launcher's processes cannot be watched."""
-    if not job.hang.watch or not descriptor(job.launcher.name).watched:
+    """The watcher's settings; None if the job turns it off, or if its processes cannot be seen from the first node."""
+    alone = descriptor(job.launcher.name).tasks == "program"
+    if not job.hang.watch or (alone and job.max_nodes > 1):
         return None
     hang = job.hang
-    return WatchPlan(hang.after or 0, hang.busy_after or 0, hang.sample_every, hang.phases)
+    return WatchPlan(hang.after or 0, hang.busy_after or 0, hang.sample_every, hang.phases and not alone, alone)
 
 
 def debug_variables(gpus: bool) -> list[Variable]:

@@ -160,6 +160,8 @@ class WatchPlan(Struct, frozen=True):
     sample_every_s: int
     phases: bool = True
     """Whether the processes report the phases of their start."""
+    program: bool = False
+    """Whether a program that starts its processes itself is watched as a whole."""
 
 
 class NodeCheckPlan(Struct, frozen=True):

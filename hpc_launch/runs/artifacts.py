@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from hpc_launch.base.files import open_regular, read_tail, read_text, without_waiting
 from hpc_launch.base.json_records import as_record, read_record
 from hpc_launch.diagnose.evidence import AgentNote, Hit, LogScan, NodeExit, WorkerFailure
-from hpc_launch.diagnose.hang_stacks import Frame, not_arrived, stack, stacks_in_log
+from hpc_launch.diagnose.hang_stacks import Stand, late, stacks_in_log, stand
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.diagnose.scan_log import UNITS, LogScanner, decoded
 from hpc_launch.runs.layout import AttemptFolder
@@ -140,17 +140,22 @@ def node_exits(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[NodeE
     for number, rank, path in attempt.exit_files():
         with suppress(OSError, ValueError):
             code, written = int(read_text(path, errors="replace").strip()), path.stat().st_mtime
-            yield NodeExit(_name(number, nodes) or f"node {number}", code, _relative(path, attempt), written, rank)
+            unnamed = None if number is None else f"node {number}"
+            name = nodes[0] if len(nodes) == 1 else _name(number, nodes) or unnamed
+            yield NodeExit(name, code, _relative(path, attempt), written, rank)
 
 
 def notes(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]:
     """What the watchers recorded: which rank ended first and how, and whether the training hung."""
     yield from _hang_note(attempt, nodes)
     for number, path in attempt.watcher_files():
+        raised: dict[int | None, float | None] = {}
         for event in watcher_events(path):
+            if event.event == "raised":
+                raised[event.rank] = event.at
             note = _event_note(event, _relative(path, attempt), _name(number, nodes) or event.host)
             if note is not None:
-                yield note
+                yield replace(note, oom_kill=event.oom_kill, raised=raised.get(event.rank))
 
 
 def _hang_note(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]:
@@ -160,7 +165,7 @@ def _hang_note(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[Agent
     text = "no output and no work"
     text += f" for {hang.silent_s:.0f} s" if hang.silent_s is not None else ""
     missing = missing_ranks(attempt)
-    text += "".join(f"; rank {rank} stood at {frame}" for rank, frame in list(missing.items())[:3])
+    text += "".join(f"; rank {rank} {place}" for rank, place in list(missing.items())[:3])
     text += " while others waited" if missing else ""
     rank = next(iter(missing), None)
     # The node that detected the hang is not necessarily the one that caused it.
@@ -177,7 +182,9 @@ def _event_note(event: WatcherEvent, file: str, node: str | None) -> AgentNote |
         if signal or code:
             how = f"by signal {signal}" if signal else f"with exit code {code}"
             return AgentNote("death", file, f"rank {rank} ended {how}", node, rank, event.t, signal, code)
-        if signal is None and code is None and event.oom_kill is False:
+        if code == 0:
+            return AgentNote("left", file, f"rank {rank} ended with exit code 0", node, rank, event.t, code=code)
+        if event.oom_kill is False:
             return AgentNote("spared", file, f"rank {rank} ended, and not for its memory", node, rank, event.t)
     if event.event in {"gpu_fault", "xid"}:
         return AgentNote("gpu", file, (event.text or event.event)[:300], node, rank, event.t)
@@ -192,16 +199,16 @@ def _node_of(attempt: AttemptFolder, rank: int, nodes: tuple[str, ...]) -> str |
     return None
 
 
-def missing_ranks(attempt: AttemptFolder) -> dict[int, Frame]:
+def missing_ranks(attempt: AttemptFolder) -> dict[int, Stand]:
     """The ranks that the others waited for in a hang, and where each stood; empty where that cannot be determined."""
-    stacks: dict[int, tuple[Frame, ...]] = {}
+    stands: dict[int, Stand] = {}
     for _, _, log in attempt.node_logs():
-        stacks.update(stacks_in_log(_last_lines(log)))
+        stands.update((rank, Stand(frames)) for rank, frames in stacks_in_log(_last_lines(log)).items())
     for rank, file in attempt.stack_files():
-        frames = stack(_last_lines(file))
-        if frames:
-            stacks[rank] = frames
-    return not_arrived(stacks)
+        found = stand("\n".join(_last_lines(file)))
+        stands[rank] = found if found.frames or rank not in stands else replace(found, frames=stands[rank].frames)
+    left = (event for _, path in attempt.watcher_files() for event in watcher_events(path) if event.event == "gone")
+    return late(stands, some_left=any(event.exit_code == 0 and event.rank not in stands for event in left))
 
 
 def _last_lines(path: Path) -> Iterator[str]:

@@ -90,7 +90,7 @@ _STAGE = re.compile(r"[A-Za-z]\w*(-[A-Za-z]\w*)*(-[0-9]+){0,2}\Z", re.ASCII)
 """A stage, and the checkpoint or point that a run of it is for."""
 _ATTEMPT = re.compile(r"[0-9]{3,5}\Z")
 _NODE_LOG = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.log\Z")
-_EXIT = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.exit\Z")
+_EXIT = re.compile(r"(?:node-(\d{1,9})\.?)?(?:(?<![^.])rank-(\d{1,9}))?(?<=\d)\.exit\Z")
 _NOTES = re.compile(r"node-(\d{1,9})\.jsonl\Z")
 _STACK = re.compile(r"rank-(\d{1,9})\.txt\Z")
 _OF_TORCHRUN = re.compile(r"ranks-of-node-(\d{1,9})\Z")
@@ -173,10 +173,10 @@ class AttemptFolder:
         for match, path in _listed(self.logs, _NODE_LOG):
             yield int(match[1]), None if match[2] is None else int(match[2]), path
 
-    def exit_files(self) -> Iterator[tuple[int, int | None, Path]]:
-        """The files with the exit codes of the launchers, by node, or of the processes, also by rank."""
+    def exit_files(self) -> Iterator[tuple[int | None, int | None, Path]]:
+        """The files with the exit codes of the launchers, by node, or of the processes, by rank."""
         for match, path in _listed(self.logs, _EXIT):
-            yield int(match[1]), int(match[2]) if match[2] else None, path
+            yield int(match[1]) if match[1] else None, int(match[2]) if match[2] else None, path
 
     def error_files(self) -> Iterator[tuple[int, Path]]:
         """The error files of torchelastic's agents, by node."""

@@ -169,7 +169,7 @@ def _numbers(plan: LaunchPlan, step: StepValues, launcher: LauncherDescriptor) -
     if plan.watch is not None:
         yield f"job_node_rank={step.node_rank.removeprefix('$')}"
         times = f"--hang-after={plan.watch.hang_after_s} --busy-after={plan.watch.busy_after_s}"
-        times += f" --sample-every={plan.watch.sample_every_s}"
+        times += f" --sample-every={plan.watch.sample_every_s}{' --program' if plan.watch.program else ''}"
         yield f"job_watch=({times}{' --heartbeat' if plan.heartbeat else ''})"
         yield f"job_phases={'yes' if plan.watch.phases else ''}"
     if plan.notify is not None:

@@ -6,14 +6,14 @@ watched() { # COMMAND...
     local python agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz from=() input=''
     [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
     # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
-    [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
+    [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank:-0}.pipe
     if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
         if [ -n "${job_phases:-}" ] && mkdir -p "${HPC_LAUNCH_PHASE_PIPE%/*}" && mkfifo -m 600 "$HPC_LAUNCH_PHASE_PIPE"; then
             # Open for both ways, so that neither the watcher nor a writer waits for the other, and nothing is lost.
             { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
         fi 2>/dev/null
         [ -n "$input" ] || exec {input}</dev/null
-        "$python" -I "$agent" watch "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        "$python" -I "$agent" watch "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank:-0}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
         exec {input}<&-
     fi
     exec "$@"

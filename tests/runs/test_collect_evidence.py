@@ -104,8 +104,9 @@ def test_notes_of_the_watcher(attempt: AttemptFolder) -> None:
         {"t": 12.5, "event": "gone", "rank": 2, "signal": None, "exit_code": 0, "oom_kill": False},
     ]
     (folder / "node-1.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"torn": ')
-    (note,) = evidence(attempt).notes
+    note, left = evidence(attempt).notes
     assert (note.kind, note.node, note.rank, note.signal, note.time) == ("death", "n2", 3, 11, 12.0)
+    assert (left.kind, left.rank, left.code, left.time) == ("left", 2, 0, 12.5)
     put(folder / "hang.json", {"t": 700.0, "node": 0, "silent_s": 600})
     found = diagnose_attempt(attempt, BOOK)
     assert (found.failure_class, found.first_failure.node, found.first_failure.time) == (

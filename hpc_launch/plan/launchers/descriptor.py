@@ -40,8 +40,6 @@ class LauncherDescriptor(Struct, frozen=True, kw_only=True):
     """Whether it is refused on this machine, where no step starts the processes."""
     elastic: bool = False
     """Whether it can continue with fewer nodes."""
-    watched: bool = True
-    """Whether the watcher of a node finds its processes."""
     in_image: bool = False
     """Whether it runs inside the job's image, which therefore has to contain PyTorch."""
     prefixes_ranks: bool = False

@@ -35,6 +35,5 @@ DESCRIPTOR = LauncherDescriptor(
     tasks="program",
     plan=options_only,
     own_step=_own_step,
-    watched=False,
     local_hosts=lambda _: ("localhost",),
 )

@@ -3,7 +3,8 @@
 1. What the operating system saw decides before what was printed: a signal is a crash, whoever folds it into a code.
 2. An exception is what its type says, and the code that raised it: a socket to a peer is the network between ranks, a
    download library a download, a write the storage.
-3. What may pass by itself is tried again; what only a person can change stops.
+3. What may pass by itself is tried again; what only a person can change stops. A crash from inside before any progress
+   may be either: nothing shows yet that another attempt would get further.
 4. A place is named only if one rank failed; where all fail alike, any of them or none is right.
 5. A training that is over is not trained again.
 6. Nothing that failed is called a success, and nobody healthy is named.
@@ -114,7 +115,8 @@ def _signal(cell: Cell) -> tuple[frozenset[str], frozenset[str]]:
         return CRASH | {"cancelled_by_user", "unknown"}, AGAIN | STOP  # asked to end, by whom nobody knows
     if cell.who == "script":
         return CRASH | {"node_failure", "unknown"}, AGAIN
-    return CRASH, AGAIN
+    further = cell.value == "KILL" or cell.when in {"middle", "save"}
+    return CRASH, AGAIN if further else AGAIN | STOP
 
 
 def _exception(cell: Cell) -> tuple[frozenset[str], frozenset[str]]:

@@ -28,7 +28,7 @@ TRAINING = REPOSITORY / "tests" / "prove" / "training"
 CELLS = 400
 """How many cells are played."""
 LONGEST_S = 150.0
-HANG_S = 8
+HANG_S, BUSY_S = 8, 20
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Place:
             "name": "cell",
             "launcher": cell.launcher,
             "processes_per_node": processes,
-            "hang": {"after": f"{HANG_S}s"},
+            "hang": {"after": f"{HANG_S}s", "busy_after": f"{BUSY_S}s"},
             "retry": {"backoff": "1s", "max_attempts": 2},
             **RECORDS,
             "args": {
@@ -139,7 +139,8 @@ def play(cell: Cell) -> Outcome:
     if outcome.wrong:
         kept = PLACE / "grid" / cell.key.replace("/", "+").replace(":", "-")
         shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(home, kept, symlinks=True, ignore_dangling_symlinks=True)
+        pipes = shutil.ignore_patterns("*.pipe")
+        shutil.copytree(home, kept, symlinks=True, ignore_dangling_symlinks=True, ignore=pipes)
     place.call("cancel", "@last", seconds=60)
     shutil.rmtree(home, ignore_errors=True)
     return outcome

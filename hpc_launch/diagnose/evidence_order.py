@@ -1,0 +1,205 @@
+"""The order in which evidence decides why an attempt failed, and which rank failed first.
+
+1. What the operating system and Slurm saw: signals and exit codes, counted kills for lack of memory, the states of the
+   job and its nodes, Slurm's own lines in their own form, and the order of the ends by the clock of their host.
+2. What the watcher saw: which rank ended or stopped first, where it stood, and that nothing went on any more.
+3. What the launcher reports: torchrun's list and error files, the code that DeepSpeed passes on.
+4. What an exception is: its type, its errno, and the code that raised it (raised_by.py).
+5. Words, last. What a program prints never outranks the others.
+
+A rank that ended first is the first failure: by its own exception if it has one, else by the way it ended. A rank that
+reports only the loss of others did not fail first where another ended before it, with or without a word. Where nothing
+decides, no rank is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.diagnose import process_ends, torchrun_failures
+from hpc_launch.diagnose.diagnosis import Candidate, Quote
+from hpc_launch.diagnose.evidence import AgentNote, Evidence
+from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS
+from hpc_launch.diagnose.root_cause import choose, compared, without_a_line
+
+CONSEQUENCE = 50
+"""From this order on, words report what the end of another process did to this one."""
+SYMPTOM = 60
+"""From this order on, they only show that something ended."""
+_TERMINATED = -15
+"""How a launcher ends the ranks that are left."""
+_MPI_END = "mpi-abort"
+"""The rule for what mpirun reports of a rank that ended the others."""
+_ENDED = frozenset({"death", "oom_kill", "spared", "left"})
+
+
+class RankEnd(Struct, frozen=True):
+    """The end of one rank."""
+
+    rank: int
+    quote: Quote
+    node: str | None = None
+    time: float | None = None
+    """When it failed, as exactly as known: an exception comes before the end of its process."""
+    code: int | None = None
+    """As in process_ends.py; None where nobody saw it."""
+    memory: bool | None = None
+    """Whether the kernel killed it for lack of memory; None if unknown."""
+    seen: bool = False
+    """Whether the watcher saw it, so that `time` is exact."""
+    raised: bool = False
+    """Whether `time` is that of its exception."""
+
+
+def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candidate]) -> Candidate | None:
+    """The root cause; None where nothing hints at one."""
+    root = choose(solid)
+    if root is None or (root.order >= SYMPTOM and evidence.alive):
+        root = without_a_line(evidence, faint) or root
+    if root is None:
+        return None
+    return compared(_by_ends(root, evidence, solid), evidence)
+
+
+def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) -> Candidate:
+    """The root where the ends of the ranks are known: levels 1 to 3 outrank what was printed."""
+    ends = first_ends(evidence, solid)
+    if root.cause == "host_oom_kill":  # Slurm reports it in the log of any rank
+        killed = next((end for end in ends if end.memory), None)
+        return root if killed is None else _at(root, killed)
+    if not ends or _is_beyond_ranks(root, evidence):
+        return root
+    first = _first(ends, solid)
+    if first is None:
+        return root if _is_own(root) else replace(root, rank=None, node=None)
+    own = choose([one for one in solid if one.rank == first.rank and _is_own(one)])
+    if _is_own(root) and root.rank != first.rank:
+        if root.rank is None or first.time is None:
+            return root
+        if own is not None and (first.raised or own.band <= root.band):
+            return own
+        sudden = own is None and first.code is not None and first.code < 0 and first.code != _TERMINATED
+        return _of_end(first, solid) if sudden else root
+    if own is not None:
+        return own
+    spoken = [one for one in solid if CONSEQUENCE <= one.order < SYMPTOM and one.code is None]
+    lost = choose([one for one in spoken if one.rank == first.rank])
+    if first.code == process_ends.ABORT and spoken:  # an exception of C++ ends its process in this way: NCCL's watchdog
+        return lost or root
+    if lost is None or (first.code is not None and first.code < 0):
+        return _of_end(first, solid)
+    return _at(lost, first)
+
+
+def _first(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | None:
+    """The first to fail; of several that were seen to end at once the only one with a cause of its own, else none."""
+    tied = [end for end in ends if end.time == ends[0].time] if ends[0].seen else list(ends[:1])
+    if len(tied) == 1:
+        return tied[0]
+    speak = {one.rank for one in solid if _is_own(one)}
+    sure = [end for end in tied if end.rank in speak or (end.code is not None and end.code not in (0, 1, _TERMINATED))]
+    return sure[0] if len(sure) == 1 else None
+
+
+def _is_beyond_ranks(root: Candidate, evidence: Evidence) -> bool:
+    """Whether it is known from Slurm or the watcher, and about more than one rank."""
+    if any(note.kind == "hang" for note in evidence.notes):
+        return True  # the watcher ended them
+    return root.proven and root.code is None and root.order < CONSEQUENCE
+
+
+def _is_own(one: Candidate) -> bool:
+    """Whether a rank reports a cause of its own, not the loss of others or a mere end."""
+    return one.order < CONSEQUENCE and one.code is None
+
+
+def _at(root: Candidate, end: RankEnd) -> Candidate:
+    return replace(root, node=end.node or root.node, rank=end.rank, time=end.time, timed=True)
+
+
+def _of_end(end: RankEnd, solid: Sequence[Candidate]) -> Candidate:
+    """The root cause that is nothing but an end: as Slurm or a launcher reports it, else as the watcher saw it."""
+    reported = choose([one for one in solid if one.rank == end.rank and one.code is not None and one.code == end.code])
+    if reported is not None:
+        return _at(reported, end)
+    if end.code is None:  # nobody saw how
+        found = process_ends.UNSEEN
+    elif end.code == 0:
+        found = process_ends.LEFT
+    else:
+        found = process_ends.meaning(end.code, end.memory)
+    cause = found.cause or ("task_exit_nonzero" if (end.code or 0) > 0 else "task_died_by_signal")
+    return Candidate(
+        found.failure_class, cause, found.order, (end.quote,), end.node, end.rank, end.time, verdict=found.verdict,
+        advice=found.advice, rule="rank-end", code=end.code,
+    )  # fmt: skip
+
+
+def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
+    """The ends of the ranks, the first one first, by the strongest source that knows any.
+
+    Those are the watchers, the files with exit codes, srun's lines in their order, and torchrun's list.
+    """
+    lines = [one for one in solid if one.rank is not None and (one.code is not None or one.rule == _MPI_END)]
+    lines = sorted((one for one in lines if one.order != ENDED_BY_OTHERS), key=lambda one: (one.source, one.line))
+    codes = {one.rank: one.code for one in reversed(lines) if one.code is not None}
+    codes.update((one.rank, one.code) for one in evidence.node_exits if one.rank is not None)
+    found: dict[int, RankEnd] = {}
+    for note in evidence.notes:
+        if note.kind in _ENDED and note.rank is not None:
+            found[note.rank] = _of_note(note, codes.get(note.rank))
+    ends: Iterable[RankEnd] = found.values() or [
+        RankEnd(one.rank, Quote(one.file, 0, f"it ended with {one.code}"), one.node, one.time, one.code)
+        for one in evidence.node_exits
+        if one.rank is not None
+    ]
+    by_srun = [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
+    ends = ends or _of_torchrun(evidence) or by_srun
+    return sorted(ends, key=lambda one: math.inf if one.time is None else one.time)
+
+
+def _of_note(note: AgentNote, known: int | None) -> RankEnd:
+    code = -note.signal if note.signal else 0 if note.kind == "left" else note.code if note.code is not None else known
+    return RankEnd(
+        rank=note.rank or 0,
+        quote=Quote(note.file, 0, note.text),
+        node=note.node,
+        time=note.time if note.raised is None else note.raised,
+        code=None if code is None else process_ends.unfolded(code),
+        memory={"oom_kill": True, "spared": False}.get(note.kind, note.oom_kill),
+        seen=note.time is not None,
+        raised=note.raised is not None,
+    )
+
+
+def _of_torchrun(evidence: Evidence) -> list[RankEnd]:
+    """Its list is not ordered by time, and names ranks that it ended itself."""
+    return [
+        RankEnd(
+            worker.rank, Quote(worker.file, worker.exit_line, f"exitcode  : {worker.exit_code}"), worker.node,
+            worker.time, None if worker.exit_code is None else process_ends.unfolded(worker.exit_code),
+        )
+        for worker in torchrun_failures.workers_of(evidence)
+        if worker.rank is not None
+    ]  # fmt: skip
+
+
+def from_notes(notes: Iterable[AgentNote]) -> list[Candidate]:
+    """Candidates from the notes of the watcher inside the job."""
+    found: list[Candidate] = []
+    for note in notes:
+        quotes = (Quote(note.file, 0, note.text),)
+        rank = note.rank if note.rank is not None else next(iter(note.ranks), None)
+        if note.kind == "hang":
+            found.append(Candidate("hang_no_progress", "unknown", 28, quotes, note.node, rank, note.time, certain=True))
+        elif note.kind == "gpu":
+            found.append(
+                Candidate("gpu_hardware", "gpu_ecc", 10, quotes, note.node, rank, note.time, note.node, certain=True)
+            )
+        elif note.kind == "oom_kill":
+            found.append(Candidate("host_oom", "host_oom_kill", 10, quotes, note.node, rank, note.time, certain=True))
+    return found
