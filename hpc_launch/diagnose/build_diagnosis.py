@@ -141,6 +141,8 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
     if root.failure_class in {"time_limit", "cancelled_by_user", "hang_no_progress"}:
         named = [one.node for one in solid if one.failure_class == root.failure_class and one.node]
         return FirstFailure(node or (named[0] if named else None), rank, time)
+    if rank is None and root.order >= evidence_order.CONSEQUENCE and evidence_order.is_undecided(evidence, solid):
+        return FirstFailure(None, None, time)
     same = [one for one in solid if one.failure_class == root.failure_class and one.source == root.source]
     if rank is None and node is None:
         for one in same:

@@ -49,6 +49,8 @@ class RankEnd(Struct, frozen=True):
     """As in process_ends.py; None where nobody saw it."""
     memory: bool | None = None
     """Whether the kernel killed it for lack of memory; None if unknown."""
+    gone: float | None = None
+    """When its process had ended."""
     seen: bool = False
     """Whether the watcher saw it, so that `time` is exact."""
     raised: bool = False
@@ -61,7 +63,8 @@ def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candida
     if root is None or (root.order >= SYMPTOM and evidence.alive):
         root = without_a_line(evidence, faint) or root
     if root is None:
-        return None
+        ends = [] if evidence.alive else first_ends(evidence, solid)
+        return _of_end(ends[0], solid) if ends and ends[0].code else None
     return compared(_by_ends(root, evidence, solid), evidence)
 
 
@@ -74,6 +77,10 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if not ends or _is_beyond_ranks(root, evidence):
         return root
     first = _first(ends, solid)
+    if first is not None and _is_victim(first, solid):
+        # The launcher ends others only after the first one ended; a watcher may see an end a moment late.
+        before = (end for end in ends if end.gone is not None and first.gone is not None and end.gone <= first.gone)
+        first = next((end for end in before if not _is_victim(end, solid)), first)
     if first is None:
         return root if _is_own(root) else replace(root, rank=None, node=None)
     own = choose([one for one in solid if one.rank == first.rank and _is_own(one)])
@@ -82,17 +89,22 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
             return root
         if own is not None and (first.raised or own.band <= root.band):
             return own
-        sudden = own is None and first.code is not None and first.code < 0 and first.code != _TERMINATED
-        return _of_end(first, solid) if sudden else root
+        return _of_end(first, solid) if own is None and _is_sudden(first) else root
     if own is not None:
         return own
     spoken = [one for one in solid if CONSEQUENCE <= one.order < SYMPTOM and one.code is None]
     lost = choose([one for one in spoken if one.rank == first.rank])
     if first.code == process_ends.ABORT and spoken:  # an exception of C++ ends its process in this way: NCCL's watchdog
         return lost or root
-    if lost is None or (first.code is not None and first.code < 0):
+    if lost is None or _is_sudden(first):
         return _of_end(first, solid)
     return _at(lost, first)
+
+
+def is_undecided(evidence: Evidence, solid: Sequence[Candidate]) -> bool:
+    """Whether several ranks were seen to end at once, and nothing tells which one failed first."""
+    ends = first_ends(evidence, solid)
+    return bool(ends) and _first(ends, solid) is None
 
 
 def _first(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | None:
@@ -103,6 +115,17 @@ def _first(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | Non
     speak = {one.rank for one in solid if _is_own(one)}
     sure = [end for end in tied if end.rank in speak or (end.code is not None and end.code not in (0, 1, _TERMINATED))]
     return sure[0] if len(sure) == 1 else None
+
+
+def _is_sudden(end: RankEnd) -> bool:
+    """Whether a signal ended it that no launcher sends, before any exception."""
+    return end.code is not None and end.code < 0 and end.code != _TERMINATED and not end.raised
+
+
+def _is_victim(end: RankEnd, solid: Sequence[Candidate]) -> bool:
+    """Whether all that a rank reports is the loss of others."""
+    words = [one for one in solid if one.rank == end.rank and one.code is None and one.order < SYMPTOM]
+    return bool(words) and not _is_sudden(end) and all(one.order >= CONSEQUENCE for one in words)
 
 
 def _is_beyond_ranks(root: Candidate, evidence: Evidence) -> bool:
@@ -171,6 +194,7 @@ def _of_note(note: AgentNote, known: int | None) -> RankEnd:
         time=note.time if note.raised is None else note.raised,
         code=None if code is None else process_ends.unfolded(code),
         memory={"oom_kill": True, "spared": False}.get(note.kind, note.oom_kill),
+        gone=note.time,
         seen=note.time is not None,
         raised=note.raised is not None,
     )

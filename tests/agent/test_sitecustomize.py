@@ -30,14 +30,14 @@ class Job:
         os.mkfifo(self.pipe)
         self.end = os.open(self.pipe, os.O_RDWR)
 
-    def run(self, *words: str, path: str = "", **variables: str) -> str:
+    def run(self, *words: str, path: str = "", code: int = 0, **variables: str) -> str:
         """The output of a Python program in the job."""
         hooks = str(self.folder / "hooks")
         env = {**os.environ, "HPC_LAUNCH_PHASE_PIPE": str(self.pipe), **variables}
         env["PYTHONPATH"] = f"{hooks}:{path}" if path else hooks
         command = [sys.executable, *words]
         done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stderr.decode()
+        assert done.returncode == code, done.stderr.decode()
         assert b"sitecustomize" not in done.stderr
         return done.stdout.decode().strip()
 
@@ -50,7 +50,7 @@ class Job:
         except BlockingIOError:
             text = ""
         for line in text.splitlines():
-            mark, process = line.split()
+            mark, process, *_ = line.split()
             marks[process].append(mark)
         return dict(marks)
 
@@ -58,6 +58,20 @@ class Job:
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "marks"),
+    [
+        ("raise ValueError('x')", 1, ["python", "raised"]),
+        ("raise KeyboardInterrupt", 130, ["python", "raised"]),
+        ("import sys; sys.exit(3)", 3, ["python"]),
+        ("try: 1 / 0\nexcept ZeroDivisionError: pass", 0, ["python"]),
+    ],
+)
+def test_an_exception_that_nobody_catches_is_told(job: Job, program: str, code: int, marks: list[str]) -> None:
+    job.run("-c", program, code=-2 if code == 130 else code, RANK="1", LOCAL_RANK="1")
+    assert job.told() == {"1": marks}
 
 
 def test_a_rank_and_a_launcher_tell_that_python_started_and_children_of_a_rank_do_not(job: Job) -> None:

@@ -157,6 +157,43 @@ def test_the_time_in_which_a_job_was_suspended_is_no_silence(tmp_path: Path) -> 
     launcher.wait(timeout=60)
 
 
+def test_what_was_silent_before_a_rank_began_does_not_count(tmp_path: Path) -> None:
+    """Its launcher may take longer to start than the limit for a silence."""
+    (tmp_path / "agent").mkdir()
+    options = stand_in(attempt=str(tmp_path), node=0, launcher=1, hang_after=4, busy_after=4)
+    detector = hangs.HangDetector(options, lambda *_, **__: None, lambda _: None)
+    detector.check({}, set(), stand_in(sample=list))
+    long_ago = time.time() - 60
+    os.utime(detector.output_mark, (long_ago, long_ago))
+    detector.idle_since = long_ago
+    detector.check({0: stand_in(rank=0, cpu_s=lambda: 0.0, alive=lambda: False)}, set(), stand_in(sample=list))
+    assert not os.path.exists(detector.hang_file)
+
+
+ALONE = """\
+import subprocess, sys, time
+print("begin", flush=True)
+if sys.argv[1] == "child works":
+    subprocess.run([sys.executable, "-c", "import time; end = time.time() + 9\\nwhile time.time() < end: pass"])
+else:
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "hangs_there"), [("sleeps", True), ("child works", False)])
+def test_a_program_without_a_launcher_is_watched_as_a_whole(tmp_path: Path, what: str, hangs_there: bool) -> None:
+    (tmp_path / "logs").mkdir()
+    script = 'log=$1 folder=$2; shift 2; "$@" watch "$folder" 0 $$ --program --hang-after=3 & '
+    script += 'exec "$0" -c "$ALONE" "$WHAT" >>"$log"'
+    words = [sys.executable, str(tmp_path / "logs" / "node-0.log"), str(tmp_path), sys.executable, "-I", str(archive())]
+    env = {**os.environ, "ALONE": ALONE, "WHAT": what}
+    subprocess.run(["bash", "-c", script, *words], env=env, timeout=120, check=False)
+    events = _until_its_end(tmp_path, 20)
+    assert {rank for rank, _, _ in _gone(events)} == {0}
+    assert (tmp_path / "agent" / "hang.json").exists() is hangs_there
+
+
 STEP = """\
 cd "$1"
 for rank in 0 1; do
@@ -262,12 +299,13 @@ def test_how_far_the_processes_are_is_one_event_for_each_change(tmp_path: Path) 
         assert wait_for("python") == [{"-": "met", "0": "python", "1": "python"}]
         os.write(end, b"torch 1\n")
         assert wait_for("torch")[1:] == [{"-": "met", "0": "python", "1": "torch"}]
-        os.write(end, b"saved 0 1500\nsaved 1 9\nsaved 0 1x\ntorch 0 7\n")
+        os.write(end, b"raised 1 1795659363139\nraised 1 x\nsaved 0 1500\nsaved 1 9\nsaved 0 1x\ntorch 0 7\n")
         wait_for("saved")
         os.write(end, b"joined -\n")  # torchrun starts the ranks again
         assert wait_for("joined")[2:] == [{"-": "joined"}]
-        events = map(json.loads, told.read_text().splitlines())
+        events = [json.loads(line) for line in told.read_text().splitlines()]
         assert [event["seconds"] for event in events if event["event"] == "saved"] == [1.5]
+        assert [(event["rank"], event["at"]) for event in events if event["event"] == "raised"] == [(1, 1795659363.139)]
     finally:
         watcher.kill()
         watcher.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.diagnose.hang_stacks import not_arrived, stack, stacks_in_log
+from hpc_launch.diagnose.hang_stacks import Frame, Stand, late, not_arrived, stack, stacks_in_log, stand
 
 SPY = """\
 Process 4711: python train.py
@@ -73,3 +73,41 @@ def test_numbers_that_no_program_has_are_no_frames() -> None:
     text = _fault(0, "/job/train.py", 40, "step").replace("40", "9" * 5000)
     assert stacks_in_log(text.splitlines())[0][0].line == 77
     assert stacks_in_log([f"[{'9' * 5000}]: Fatal Python error: Aborted"]) == {}
+
+
+COLLECTIVE = (Frame("/v/torch/distributed/distributed_c10d.py", 9, "all_reduce"),)
+RECEIVES, SLEEPS = Stand(state="S", kernel="wait_woken"), Stand(state="S", kernel="hrtimer_nanosleep")
+SPINS = Stand(state="R", kernel="running")
+STOPPED, IN_THE_DISK = Stand(state="T", kernel="do_signal_stop"), Stand(state="D", kernel="folio_wait_bit_common")
+POLLS = Stand(state="S", kernel="hrtimer_nanosleep", wakes=12)
+
+
+@pytest.mark.parametrize(
+    ("stands", "some_left", "expected"),
+    [
+        ([RECEIVES, STOPPED], False, [1]),
+        ([STOPPED, Stand(COLLECTIVE, "S", "futex_wait_queue")], False, [0]),
+        ([RECEIVES, IN_THE_DISK, RECEIVES], False, [1]),
+        ([RECEIVES, SLEEPS], False, [1]),
+        ([SPINS, RECEIVES], False, [0]),
+        ([Stand(COLLECTIVE, "R", "running"), SPINS], False, [1]),
+        ([POLLS, SLEEPS], False, [1]),
+        ([POLLS, SPINS], False, [1]),
+        ([RECEIVES, RECEIVES], False, []),
+        ([SLEEPS, SLEEPS], False, []),
+        ([STOPPED, STOPPED], False, []),
+        ([SLEEPS], False, []),
+        ([STOPPED], False, [0]),
+        ([SLEEPS], True, [0]),
+        ([RECEIVES], True, [0]),
+    ],
+)
+def test_the_rank_that_the_others_wait_for(stands: list[Stand], some_left: bool, expected: list[int]) -> None:
+    assert list(late(dict(enumerate(stands)), some_left=some_left)) == expected
+
+
+def test_what_the_watcher_writes_about_a_rank_is_read() -> None:
+    found = stand("waits in the kernel at: do_signal_stop\nstate: T\nwoke up: 3 times\n" + SPY)
+    assert (found.state, found.kernel, found.wakes, found.frames[-1].call) == ("T", "do_signal_stop", 3, "<module>")
+    assert str(found) == "was stopped (state T)"
+    assert stand("") == Stand()

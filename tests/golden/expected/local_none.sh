@@ -25,16 +25,18 @@ job_rendezvous() {
 # local_none.yaml:4. The program is started once, on the first node, and starts its processes itself: by srun,
 # whose defaults are this job's, or from the host file.
 on_first_node() {
-    exec deepspeed --num_gpus 2 train.py
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        deepspeed --num_gpus 2 train.py
 }
 
 # === Values for the part below ===
 job_by_hand=/home/alice/runs/local-none-by-hand # run folder if started by hand
 job_workdir=/home/alice/project
-job_nodes=1 job_processes_per_node=2
+job_nodes=1 job_processes_per_node=2 job_node_rank=HPC_LAUNCH_NODE
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30 --program) job_phases=
 job_parts=(
-    messages job_local in_place attempt claim records signals variables fresh environment rendezvous hostfile step_once
-    exit
+    messages job_local in_place attempt claim records signals variables fresh environment rendezvous watch hostfile
+    step_once exit
 )
 
 # ===== Below: the same in every job =====
