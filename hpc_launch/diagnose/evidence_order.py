@@ -78,8 +78,13 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
         return root
     first = _first(ends, solid)
     if first is not None and _is_victim(first, solid):
-        # The launcher ends others only after the first one ended; a watcher may see an end a moment late.
-        before = (end for end in ends if end.gone is not None and first.gone is not None and end.gone <= first.gone)
+        # The launcher ends others only after the first one ended, which a watcher may see a moment late; and nobody
+        # makes another process end with a code of its own.
+        before = (
+            end
+            for end in ends
+            if (end.code or 0) > 1 or (end.gone is not None and first.gone is not None and end.gone <= first.gone)
+        )
         first = next((end for end in before if not _is_victim(end, solid)), first)
     if first is None:
         return root if _is_own(root) else replace(root, rank=None, node=None)
@@ -149,12 +154,7 @@ def _of_end(end: RankEnd, solid: Sequence[Candidate]) -> Candidate:
     reported = choose([one for one in solid if one.rank == end.rank and one.code is not None and one.code == end.code])
     if reported is not None:
         return _at(reported, end)
-    if end.code is None:  # nobody saw how
-        found = process_ends.UNSEEN
-    elif end.code == 0:
-        found = process_ends.LEFT
-    else:
-        found = process_ends.meaning(end.code, end.memory)
+    found = process_ends.meaning(end.code, end.memory if end.code is not None or end.memory else None)
     cause = found.cause or ("task_exit_nonzero" if (end.code or 0) > 0 else "task_died_by_signal")
     return Candidate(
         found.failure_class, cause, found.order, (end.quote,), end.node, end.rank, end.time, verdict=found.verdict,

@@ -10,29 +10,16 @@ from msgspec import Struct
 
 from hpc_launch.diagnose.evidence import Hit
 from hpc_launch.diagnose.log_line import FAINT
+from hpc_launch.diagnose.rule_files import read_rules
 from hpc_launch.diagnose.rulebook import Rulebook
 
-_ENDS = re.compile(
-    r"\*\*\* (?:JOB|STEP) .{1,80} CANCELLED|^srun: error: .{1,120}: tasks? [\d,-]+: "
-    r"|Job allocation \S+ has been revoked"
-    r"|\bChildFailedError\b|exits with return code = -?[1-9]|\bexit(?:ed)? (?:with )?(?:code|status):? -?\d"
-    r"|\bjob\b.{0,40}\b(?:failed|ended|finished|completed|cancelled)\b",
-    re.IGNORECASE,
+_PIECES: dict[str, list[str]] = read_rules("meanings/lines.yaml", dict[str, list[str]])
+_PATTERNS = {name: re.compile("".join(pieces)) for name, pieces in _PIECES.items()}
+_ENDS, _JOB_BEGINS, _RESTARTS, _JOB_ID, _SLURM, _STEP, EPOCH, _BAR, _METRIC, _LOADING, LOSS = map(
+    _PATTERNS.__getitem__, "ends job_begins restarts job_id slurm step epoch bar metric loading loss".split()
 )
-_JOB_BEGINS = re.compile(
-    r"\bjob\b.{0,60}(?<!will )(?<!failed to )(?<!to )\b(?:starts|started|starting|begins|began)\b(?! *(?:to|failed))"
-    r"|^\W{0,40}(?:start(?:ing|ed)?|begin(?:ning)?|running|launching) (?:(?:the|a|this|new|slurm) )*job\b"
-    r"|^\W{0,20}SLURM_JOB_?ID\W{1,4}\d",
-    re.IGNORECASE,
-)
-_RESTARTS = re.compile(
-    r"will restart worker group|\brestart(?:ing|ed)\b(?! (?:the )?(?:slurm|service|daemon)).{0,60}"
-    r"\b(?:training|job|run|workers?|attempt|process(?:es)?|from)\b"
-    r"|\b(?:attempt|retry|restart) (?:#|no\.? ?)?\d+(?:(?: of |/)\d+)? (?:starts|begins)\b",
-    re.IGNORECASE,
-)
-_JOB_ID = re.compile(r"(?:StepId=|\bJOB |\bSTEP |\bjob[ _]?(?:id)?[ =:#]{1,3})(\d+)", re.IGNORECASE)
-_SLURM = re.compile(r"\b(?:slurmstepd|srun|salloc|sbatch)\b|\*\*\* (?:JOB|STEP) ")
+_DONE, _ECHO, _DEATH, _BAD, _MILD, _REPORT = map(_PATTERNS.__getitem__, "done echo death bad mild report".split())
+
 _MOST = 200
 """How many beginnings are remembered."""
 
@@ -107,87 +94,6 @@ def _is_a_failure(hit: Hit, rules: Rulebook) -> bool:
     """Whether the line shows a failure that is not the consequence of another one."""
     rule = rules.rules[hit.rule]
     return not hit.faint and (rule.order < 50 or rules.class_of(rule) in _OF_ITS_OWN)
-
-
-_STEP = re.compile(
-    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|it|batch|update|num_updates|kimg|tick)s?\b[\"']?\s{0,4}[\[:=#]?\s{0,8}"
-    r"[\[(]?\s{0,8}(\d{1,12})(?:\s{0,4}(?:/|of)\s{0,8}(\d{1,12}))?",
-    re.IGNORECASE,
-)
-EPOCH = re.compile(
-    r"\bepochs?\b[\"']?\s{0,4}[\[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,9}(?:\.\d{1,6})?)(?:\s{0,4}(?:/|of)\s{0,8}(\d{1,9}))?",
-    re.IGNORECASE,
-)
-_BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) (?:\[\d+:\d\d(?::\d\d)?<|\[[=>.]{10}|━{10})")
-_METRIC = re.compile(
-    r"\b(?:loss|lr|learning[_ ]rate|ppl|perplexity|acc(?:uracy)?|grad[_ ]?norm|samples/s|tokens?/s|it/s|s/it|sec/\w+|"
-    r"elapsed|throughput|tflops|consumed)\b",
-    re.IGNORECASE,
-)
-_LOADING = re.compile(r"(?i)\b(?:loading|download|fetch|map|filter|tokeniz|resolving|extract|shards?|generating|index)")
-LOSS = re.compile(
-    r"\b(?:lm[_ ])?(?:train[_ ])?loss\b(?: value)?[\"']?\s{0,4}[:=|]?\s{0,4}"
-    r"(-?(?:nan|inf(?:inity)?|\d[\d.]{0,20}(?:e[+-]?\d{1,3})?))\b",
-    re.IGNORECASE,
-)
-_DONE = re.compile(
-    r"(?i)\btrain(?:ing)? (?:is |has )?(?:been )?(?:complete[d]?|finished|done|ended successfully)\b|\btrain_runtime\b"
-    r"|\bcompleted (?:the )?training\b"
-    r"|\*\*\*\*\* (?:train|eval|test|predict)\w* metrics|Trainer\.fit` stopped: `max_(?:epochs|steps)="
-    r"|successfully (?:completed|finished|trained)"
-    r"|(?<!abort before MPI_INIT completed )\b(?:completed|finished|ended|exited) successfully\b"
-    r"|\ball (?:tests|jobs|tasks|done) (?:passed|finished|completed|succeeded)"
-    r"|\bjob (?:\d\S* )?(?:is |has )?(?:finished|completed|done)\b"
-    r"|exit(?:ed)? (?:with )?(?:exit )?(?:code|status):? 0\b"
-    r"|exits successfully|(?-i:\bSUCCESS\b)|^\s{0,40}(?:all )?done[.!]{0,3}\s{0,9}$"
-    r"|(?<!up )\bfinished (?:training|run|benchmark|in )|W&B process to finish\W{1,5}\(success\)|State: COMPLETED"
-    r"|final (?:model|checkpoint|weights) (?:was |is )?saved|\[after training is done\]|\bend (?:of )?training\b"
-    r"|^\[Parallel\(n_jobs=.{1,60} finished\s{0,9}$|# Avg bus bandwidth {1,8}: |\bExit_status=0 "
-    r"|={4,40} {1,9}End of simulation {1,9}={4,40}|^(?:End of Tests\.|Finalising parallel run)\s{0,9}$"
-    r"|^=+ \d+ passed(?:, \d+ (?:skipped|deselected|xfailed|warnings?|subtests passed)){0,4} in \d[\d.]*s\b"
-    r"|\bNormal termination\b(?! \(return value [1-9])|(?-i:TERMINATED NORMALLY)"
-    r"|\b(\d+) of \1 steps \(100%\) done|\bNothing to be done\b"
-    r"|\[NbConvertApp\] Writing \d+ bytes|\[exiting program after \d+ iterations\]"
-    r"|reached (?:the )?(?:target|max(?:imum)?) (?:number of )?(?:steps|iterations|epochs)"
-)
-_ECHO = re.compile(
-    r"(?i)^\s{0,40}(?:#|=|-|\*|\s){0,40}"
-    r"(?:(?:all )?done[.!]{0,3}\s{0,9}$"
-    r"|(?:slurm |the |this )?job (?:\d\S* )?(?:is |has )?(?:finished|completed?|done)\b)"
-)
-"""Lines that a job script prints at its end, however its program ended."""
-_DEATH = re.compile(
-    r"^FATAL: {2,}|Killing subprocess|Exited with exit code|ChildFailedError|BAD TERMINATION OF"
-    r"|Primary job ?terminated normally, but|non-zero exit (?:status|code)"
-    r"|^(?:\[\w+\]: ?)?[A-Za-z_]\w*(?:\.\w+){0,9}(?:Error|Exception)(?::|$)"
-)
-"""Last lines of a program or launcher that failed."""
-_BAD = re.compile(
-    r"(?i)\b(?:errors?|fail(?:ed|ure|s|ing)?|abort(?:ed|ing)?|denied|cannot|can't|unable to|invalid|not found|killed|"
-    r"fatal|exceeded|refused|illegal|panic|crash(?:ed)?|terminated|unrecognized|unsupported|no such|not available|"
-    r"unreachable|corrupt\w*|segfault|timed out|out of (?!\d)|not permitted|unexpected|does not exist|must be)\b"
-)
-"""General words of failure."""
-_MILD = re.compile(
-    r"(?i)^-- \w|^(?:[\d.: -]{8,40}: )?[IW](?:\d{4})? |\bwarn|\bdeprecat|\binfo\b|\bdebug\b|"
-    r"^\s{0,40}\w+(?:\.\w+){0,9} ?= ?|skip|ignor|retry|fallback|falling|"
-    r"missing from|optional|\b0 OK|(?<!error)(?<!fatal): (?:No|0|OK|N/A|None|False)\b|' locally$|cgroup|"
-    r"ttyname|tput:|stty:|\bx11\b|already been registered|"
-    r"✔|✓|0 (?:errors?|fail)|no errors?|errors?(?:: | {4,40})0\b|"
-    r"\berror summary|\bcontinuity errors|^\s{0,40}0 tests |\berror:? *[-+]?[\d.]+(?:e[-+]?\d+)? ?%?\s*$|error rate|"
-    r"\berrors?\b[^:=]{0,30}[:=]\s{0,4}[\[(]{0,3}[-+]?\d+\.\d|will result in indexing errors|^\[[DI] \d\d:|"
-    r"\bJob terminated\.|orte_base_help_aggregate|"
-    r"(?:val|test|train|mean|abs\w*|sq\w*|std)\w*[ _-]error"
-)
-"""Words that make such a line harmless."""
-_REPORT = re.compile(
-    r"(?i)\b(?:elapsed|duration|total (?:time|runtime|tokens|steps)|run ?time|wall ?time|throughput|bus ?bw|bandwidth"
-    r"|average|avg|mean|median|overall|final|best|accuracy|score|f1|auc|rmse|perplexity|took)\b.{0,60}\d"
-    r"|\b(?:saved|written|wrote|stored|exported|uploaded|generated)\b.{0,100}(?: to | in | at | into |: )\S"
-    r"|\b(?:job|script|run|program) (?:has )?(?:ended|exited|exits)\b|\bend(?:ed)? (?:time|at|on)\b"
-    r"|destroy_process_group\(\) was not called before program exit"
-)
-"""Lines that report results, as programs print at their end."""
 
 
 class Kind:

@@ -262,7 +262,8 @@ def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> 
     if hit.code is not None:
         ended = process_ends.meaning(hit.code, _counted(hit, evidence))
         failure_class, order = ended.failure_class, max(order, ended.order)
-        cause, verdict, advice = ended.cause or cause, ended.verdict or verdict, ended.advice or advice
+        cause, verdict = ended.cause or cause, ended.verdict or verdict
+        advice = ended.advice if hit.code < 0 else advice or ended.advice
     return Candidate(
         failure_class=failure_class,
         cause=cause,

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta, timezone
 
 from msgspec import Struct
 
+from hpc_launch.diagnose.rule_files import read_rules
+
 _NUMBER = re.compile(
     r"\[Errno (\d{1,3})\]|\(os error (\d{1,3})\)|\berrno[:=] ?(\d{1,3})\b|\b("
     + "|".join(sorted(set(errno.errorcode.values())))
@@ -36,33 +38,11 @@ def with_errno_message(text: str) -> str:
 _NAME = re.compile(r"\b(?:(?:cuda|hip)Error|(?:CUDA|HIP)_ERROR_|(?:CU|HIP|ROC)[A-Z]{2,8}_STATUS_)(\w{3,40})")
 """As the runtime, the driver and the libraries spell them: cudaErrorIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS."""
 
-_GPU_MESSAGES = {
-    "out of memory": "OutOfMemory MemoryAllocation AllocFailed",
-    "an illegal memory access was encountered": "IllegalAddress",
-    "an illegal instruction was encountered": "IllegalInstruction",
-    "misaligned address": "MisalignedAddress",
-    "unspecified launch failure": "LaunchFailure LaunchFailed",
-    "the launch timed out and was terminated": "LaunchTimeout",
-    "device-side assert triggered": "Assert",
-    "uncorrectable ECC error encountered": "EccUncorrectable",
-    "uncorrectable NVLink error detected during the execution": "NvlinkUncorrectable",
-    "hardware stack error": "HardwareStackError",
-    "unknown error": "Unknown",
-    "no CUDA-capable device is detected": "NoDevice",
-    "invalid device ordinal": "InvalidDevice",
-    "initialization error": "InitializationError Initialization",
-    "CUDA-capable device(s) is/are busy or unavailable": "DevicesUnavailable DeviceUnavailable",
-    "CUDA driver version is insufficient for CUDA runtime version": "InsufficientDriver",
-    "no kernel image is available for execution on the device": "NoKernelImageForDevice NoBinaryForGpu",
-    "the provided PTX was compiled with an unsupported toolchain": "UnsupportedPtxVersion",
-    "device kernel image is invalid": "InvalidKernelImage InvalidImage InvalidKernelFile",
-    "invalid device function": "InvalidDeviceFunction",
-    "system has unsupported display driver / cuda driver combination": "SystemDriverMismatch",
-    "forward compatibility was attempted on non supported HW": "CompatNotSupportedOnDevice CompatNotSupported",
-    "system not yet initialized": "SystemNotReady",
+_BY_NAME = {
+    name.lower(): message
+    for message, names in read_rules("meanings/gpu-errors.yaml", dict[str, list[str]]).items()
+    for name in names
 }
-"""CUDA Toolkit, cudaGetErrorString; HIP has the same names."""
-_BY_NAME = {name.lower(): message for message, names in _GPU_MESSAGES.items() for name in names.split()}
 
 
 def with_gpu_message(text: str) -> str:

@@ -10,86 +10,36 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Sequence
+from functools import cache
+
+import msgspec
+from msgspec import Struct
+
+from hpc_launch.diagnose.rule_files import read_rules
 
 _PLACE = re.compile(r'File "([^"]{1,400})", line \d+(?:, in (\S+))?')
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib\d*/python\d|^<frozen")
 _DEEPEST = 6
 """How many frames, from the innermost outwards, are looked at."""
 
-_DOWNLOADS = re.compile(
-    r"/(?:urllib/request|http/client|ssl|ftplib)\.py$"
-    r"|/(?:requests|urllib3|httpx|httpcore|aiohttp|huggingface_hub|botocore|boto3|gdown|fsspec|gcsfs|s3fs|wandb|mlflow)/"
-)
 
-_LIBRARIES = (
-    ("import_error", re.compile(r"^<frozen importlib|/importlib/__init__\.py$|/ctypes/__init__\.py$")),
-    (
-        "config_error",
-        re.compile(
-            r"/(?:argparse|configparser|optparse|getopt)\.py$"
-            r"|/(?:omegaconf|hydra|yaml|ruamel|tomllib|tomli|toml|jsonargparse|absl/flags|click|typer|fire|tyro|yacs|pydantic"
-            r"|simple_parsing|jsonschema|ml_collections|draccus)/"
-            r"|/transformers/(?:hf_argparser|training_args\w*|integrations/deepspeed)\.py$"
-            r"|/deepspeed/(?:runtime/(?:\w+/)?config\w*\.py$|launcher/)|/megatron/(?:\w+/)*(?:arguments|yaml_arguments)\.py$"
-            r"|/accelerate/(?:commands/|utils/dataclasses\.py$)|/torch/distributed/(?:run|launch)\.py$"
-        ),
-    ),
-    (
-        "checkpoint_error",
-        re.compile(
-            r"/torch/(?:serialization\.py$|distributed/checkpoint/)|/safetensors/|/orbax/|/flax/training/checkpoints\.py$"
-            r"|/deepspeed/(?:checkpoint/|runtime/(?:checkpoint_engine/|state_dict_factory))"
-            r"|/megatron/(?:\w+/)*(?:checkpointing\.py$|dist_checkpointing/)"
-        ),
-    ),
-    ("network_download_error", _DOWNLOADS),
-    (
-        "data_error",
-        re.compile(
-            r"/(?:datasets|webdataset|torchvision/datasets|torchaudio/datasets|tensorflow_datasets|PIL|h5py|pandas/io|pyarrow"
-            r"|netCDF4|nibabel|pydicom|decord|zarr|lmdb|streaming/base)/|/(?:tarfile|zipfile|gzip|csv)\.py$"
-            r"|/megatron/(?:\w+/)*(?:data|datasets)/"
-        ),
-    ),
-)
-_OWN = (
-    (
-        "config_error",
-        re.compile(
-            r"(?:^|[/_])(?:configs?|configuration|arguments|args|options|opts|hparams|settings)\w*(?:\.py|/[^/]*)$"
-        ),
-    ),
-    ("checkpoint_error", re.compile(r"(?:^|[/_])(?:checkpoint\w*|ckpt\w*)\.py$")),
-    (
-        "data_error",
-        re.compile(r"(?:^|/)\w*(?:data_?sets?|data_?loaders?|data_?modules?)\w*(?:\.py|/[^/]*)$|/data\.py$"),
-    ),
-)
-_FUNCTIONS = (
-    (
-        "config_error",
-        re.compile(r"^_?(?:parse_args|get_args|(?:load|read|parse|get)_(?:config|cfg|options|hparams)\w*)$"),
-    ),
-    (
-        "checkpoint_error",
-        re.compile(r"^_?(?:load|resume|restore)_(?:from_)?(?:checkpoint|ckpt|state_dict|weights|lora)\w*$"),
-    ),
-    ("data_error", re.compile(r"^(?:__getitem__|collate_fn|\w*_collate)$")),
-)
+class _Code(Struct, frozen=True, forbid_unknown_fields=True):
+    """What code of one kind shows, if it raises an exception of these types."""
 
-_MISSING = frozenset({"FileNotFoundError", "IsADirectoryError", "NotADirectoryError"})
-_UNREADABLE = frozenset({"JSONDecodeError", "UnicodeDecodeError", "EOFError", "UnpicklingError", "BadZipFile", "error"})
-_TYPES = {
-    "import_error": frozenset({"OSError", "RuntimeError"}),
-    "config_error": frozenset({"KeyError", "ValueError", "AssertionError", "TypeError"}) | _MISSING | _UNREADABLE,
-    "checkpoint_error": frozenset({"KeyError", "ValueError", "AssertionError", "RuntimeError"})
-    | _MISSING
-    | _UNREADABLE,
-    "network_download_error": frozenset({"OSError", "ConnectionError", "TimeoutError", "timeout", "gaierror"}),
-    "data_error": frozenset({"KeyError", "OSError"}) | _MISSING | _UNREADABLE,
-}
-"""Exceptions that mean, in code of that kind, that what it reads is wrong; others are mistakes in the program."""
+    failure_class: str = msgspec.field(name="class")
+    types: frozenset[str]
+    library: str
+    own: str = "(?!)"
+    function: str = "(?!)"
 
+
+@cache
+def _table() -> list[tuple[_Code, re.Pattern[str], re.Pattern[str], re.Pattern[str]]]:
+    found: list[_Code] = read_rules("meanings/raised-by.yaml", list[_Code])
+    return [(one, re.compile(one.library), re.compile(one.own), re.compile(one.function)) for one in found]
+
+
+_DOWNLOAD = "network_download_error"
 _MEANT = re.compile(r"(?:\w+\.)*(\w+)")
 
 
@@ -119,8 +69,9 @@ def _of_connection(frames: Sequence[str], exception: str, kind: str) -> str:
     if _WITH_FILE.search(exception):
         return "filesystem_error"
     paths = [match[1] for text in frames if (match := _PLACE.search(text))]
-    if any(_DOWNLOADS.search(path) for path in paths):
-        return "network_download_error"
+    downloads = next(library for code, library, *_ in _table() if code.failure_class == _DOWNLOAD)
+    if any(downloads.search(path) for path in paths):
+        return _DOWNLOAD
     return "" if not paths or _PACKAGE.search(paths[-1]) else PEER
 
 
@@ -143,15 +94,15 @@ def owner(frames: Sequence[str], exception: str) -> str:
         path, function = match[1], match[2] or ""
         own = _INSTALLED.search(path) is None
         kind = _kind(path, function, own=own)
-        if kind:
-            return kind if named[1] in _TYPES[kind] else ""
+        if kind is not None:
+            return kind.failure_class if named[1] in kind.types else ""
         if own:
             return ""  # the program's own code raised it, or called what raised it
     return ""
 
 
-def _kind(path: str, function: str, *, own: bool) -> str:
-    for kind, pattern in _OWN if own else _LIBRARIES:
-        if pattern.search(path):
-            return kind
-    return next((kind for kind, pattern in _FUNCTIONS if pattern.match(function)), "") if own else ""
+def _kind(path: str, function: str, *, own: bool) -> _Code | None:
+    for code, library, file, _ in _table():
+        if (file if own else library).search(path):
+            return code
+    return next((code for code, *_, name in _table() if own and name.match(function)), None)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
 
 import msgspec
-import yaml
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
@@ -20,6 +18,7 @@ from hpc_launch.base.patterns import compiled
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Level
 from hpc_launch.diagnose.log_line import with_errno_message, with_gpu_message
 from hpc_launch.diagnose.regex_literals import needed_words
+from hpc_launch.diagnose.rule_files import FOLDER, read_rules
 from hpc_launch.job.yaml_source import parse_list
 
 Role = Literal["root", "setup", "confirm", "cascade", "context"]
@@ -217,8 +216,6 @@ class Rulebook:
         return Rulebook({**self.rules, **others}.values(), self.causes, self.classes, foreign, untrusted)
 
 
-FOLDER = Path(__file__).resolve().parent / "rules"
-"""The shipped rules."""
 CAUSES = "causes.yaml"
 CLASSES = "classes.yaml"
 
@@ -281,24 +278,9 @@ def _fault(rule: FailureRule, causes: Mapping[str, Cause]) -> str | None:
 
 def shipped() -> Rulebook:
     """The rules that come with hpc-launch. Raises FileNotFoundError for a broken install."""
-    causes = _mapping(CAUSES, Cause)
-    classes = _mapping(CLASSES, ClassFacts)
-    rules: list[FailureRule] = []
-    for path in sorted(FOLDER.glob("*.yaml")):
-        if path.name not in {CAUSES, CLASSES}:
-            found = _loaded(path.read_text("utf-8"))
-            rules += msgspec.convert(found, list[FailureRule])
-    return Rulebook(rules, causes, classes)
-
-
-def _mapping(name: str, kind: type[Any]) -> dict[str, Any]:
-    data = _loaded((FOLDER / name).read_text("utf-8"))
-    return cast("dict[str, Any]", msgspec.convert(data, dict[str, kind]))  # type: ignore[valid-type]
-
-
-def _loaded(text: str) -> Any:
-    """The YAML in `text`, with libyaml where available: ten times as fast. Both loaders create plain values only."""
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    names = sorted(path.name for path in FOLDER.glob("*.yaml"))
+    rules = [rule for name in names if name not in (CAUSES, CLASSES) for rule in read_rules(name, list[FailureRule])]
+    return Rulebook(rules, read_rules(CAUSES, dict[str, Cause]), read_rules(CLASSES, dict[str, ClassFacts]))
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.diagnose.diagnosis import Candidate, Quote
+from hpc_launch.diagnose.diagnosis import Candidate
 from hpc_launch.diagnose.evidence import Evidence, Hit, WorkerFailure
 from hpc_launch.diagnose.log_candidates import is_denied, of_hit
 from hpc_launch.diagnose.log_line import line_time
@@ -113,10 +113,7 @@ def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
     """Candidates from torchrun's lists and error files. The rules for log lines apply to their messages too."""
     found: list[Candidate] = []
     for worker in workers_of(evidence):
-        if not worker.message:
-            found += _of_silent(worker)
-            continue
-        text = worker.message.splitlines()[0]
+        text = worker.message.split("\n", 1)[0]
         matches = rules.matches(text[:4000])
         special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in matches)
         for rule, match in matches:
@@ -139,25 +136,3 @@ def workers_of(evidence: Evidence) -> list[WorkerFailure]:
             math.inf if worker.time is None else worker.time, not worker.said_root, worker.source, worker.line
         ),
     )  # fmt: skip
-
-
-def _of_silent(worker: WorkerFailure) -> list[Candidate]:
-    """A worker that ended with its own exit code and no exception: no other process can cause that."""
-    if worker.exit_code is None or worker.exit_code <= 1:
-        return []
-    text = f"exitcode  : {worker.exit_code}"
-    return [
-        Candidate(
-            "user_code_error",
-            "torchrun_worker_exit_code",
-            47,
-            (Quote(worker.file, worker.exit_line, text),),
-            worker.node,
-            worker.rank,
-            worker.time,
-            source=worker.source,
-            line=worker.line,
-            rule="torchrun-exit",
-            advice=f"check what exit code {worker.exit_code} means in the program; it printed no message",
-        )
-    ]

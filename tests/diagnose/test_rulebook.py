@@ -12,6 +12,7 @@ from hpc_launch.diagnose import rulebook
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
 from hpc_launch.diagnose.log_line import LONGEST
 from hpc_launch.diagnose.regex_literals import needed_words
+from hpc_launch.diagnose.rule_files import FOLDER
 from hpc_launch.diagnose.rulebook import Compiled, FailureRule, parse_rules
 from tests.diagnose.logs import BOOK, BY_CLASS
 
@@ -58,7 +59,7 @@ def test_default_verdicts() -> None:
 
 @pytest.mark.slow
 def test_a_shipped_rule_would_pass_as_a_user_s() -> None:
-    for path in sorted(rulebook.FOLDER.glob("*.yaml")):
+    for path in sorted(FOLDER.glob("*.yaml")):
         if path.name not in {rulebook.CAUSES, rulebook.CLASSES}:
             rules, faults = parse_rules(path.read_text("utf-8"), BOOK.causes)
             assert rules
