@@ -79,8 +79,9 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
     place_known = bool(bad or root.peer or first.node) or (broken and not evidence.of_a_run)
     if why_bad and len(bad) == 1 and first.node is None:
         first = FirstFailure(bad[0], first.rank, first.time)
-    elif first.time is None:
-        first = FirstFailure(first.node, first.rank, _time_of_death(first, evidence))
+    elif first.time is None and first.rank is not None:
+        ends = evidence_order.first_ends(evidence, solid)
+        first = FirstFailure(first.node, first.rank, next((end.time for end in ends if end.rank == first.rank), None))
     quotes = [*root.quotes, *_last_words(root, evidence)]
     for candidate in sorted(solid, key=lambda one: one.order):
         if len(quotes) >= MOST_QUOTES:
@@ -145,10 +146,7 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
         return FirstFailure(None, None, time)
     same = [one for one in solid if one.failure_class == root.failure_class and one.source == root.source]
     if rank is None and node is None:
-        for one in same:
-            if one.rank is not None or one.node is not None:
-                node, rank = one.node, one.rank
-                break
+        node, rank = next(((one.node, one.rank) for one in same if one.rank is not None or one.node), (None, None))
     if rank is None:
         ends = evidence_order.first_ends(evidence, solid)
         # A single machine appears as localhost in one place and by its name in another.
@@ -156,20 +154,12 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
         for end in [*here, *([] if len(evidence.nodes) > 1 else ends)][:1]:
             rank, node = end.rank, node or end.node
             time = time if time is not None else end.time
-    if node is None and rank is not None:
-        node = next((one.node for one in torchrun_failures.workers_of(evidence) if one.rank == rank and one.node), None)
     if rank is None and node is None and root.failure_class == "host_oom":
         # slurmstepd names its node only where it ends the rest of the job.
         ended_on = {one.node for one in solid if one.rule in {"slurm-cancelled", "slurm-step-cancelled"}}
         if len(ended_on) == 1:
             node = ended_on.pop()
     return FirstFailure(_known_name(node, evidence), rank, time)
-
-
-def _time_of_death(first: FirstFailure, evidence: Evidence) -> float | None:
-    """When the watcher saw the first failing rank end; None where it did not."""
-    times = [note.time for note in evidence.notes if note.time and note.rank == first.rank and note.kind != "hang"]
-    return min(times, default=None) if first.rank is not None else None
 
 
 def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:

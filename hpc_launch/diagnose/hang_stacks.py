@@ -33,9 +33,8 @@ class Frame(Struct, frozen=True):
         return f"{self.file}:{self.line} in {self.call}"
 
 
-_STATE = re.compile(r"^state: (?P<state>[A-Za-z])$", re.MULTILINE)
-_KERNEL = re.compile(r"^waits in the kernel at: (?P<at>\S+)$", re.MULTILINE)
-_SWITCHES = re.compile(r"^woke up: (?P<count>\d{1,9}) times$", re.MULTILINE)
+_HEAD = 1000
+_FACTS = re.compile(r"^(?P<fact>state|waits in the kernel at|woke up): (?P<value>\w+)", re.MULTILINE)
 _STOPPED = frozenset("TtDZ")
 """States of proc(5) in which a process does nothing: stopped, traced, in a call that cannot be interrupted, dead."""
 _FOR_OTHERS = re.compile(
@@ -73,12 +72,13 @@ class Stand(Struct, frozen=True):
 
 def stand(text: str) -> Stand:
     """What the watcher wrote about a rank."""
-    state, kernel, switches = _STATE.search(text), _KERNEL.search(text), _SWITCHES.search(text)
+    facts = {found["fact"]: found["value"] for found in _FACTS.finditer(text[:_HEAD])}
+    wakes = facts.get("woke up", "")
     return Stand(
         stack(text.splitlines()),
-        state["state"] if state else "",
-        kernel["at"] if kernel else "",
-        int(switches["count"]) if switches else 0,
+        facts.get("state", ""),
+        facts.get("waits in the kernel at", ""),
+        int(wakes) if wakes.isdecimal() else 0,
     )
 
 

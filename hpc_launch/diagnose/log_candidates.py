@@ -7,13 +7,12 @@ import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-import msgspec
+from msgspec.structs import replace
 
-from hpc_launch.diagnose import process_ends
+from hpc_launch.diagnose import process_ends, raised_by
 from hpc_launch.diagnose.diagnosis import Candidate, Quote
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts
 from hpc_launch.diagnose.log_line import parse
-from hpc_launch.diagnose.raised_by import PEER
 from hpc_launch.diagnose.rulebook import FailureRule, Rulebook
 
 _EXPLAINS = {
@@ -115,43 +114,11 @@ WENT_ON = 3
 QUOTED = 10
 """A log of at most so many lines is an excerpt: a single NaN in it counts."""
 
-LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slurm-cancelled"})
-"""Rules whose lines end a job, whatever is printed after them."""
-
-_SAID_FAILED = frozenset({"torchrun-summary", "launcher-exit", "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"})
-"""Rules whose lines report that a launcher failed, as those do that report how a process ended."""
-
 _BY_LAUNCHERS = (-9, -15)
 """How launchers end processes."""
 
-_ENDS_OTHERS = frozenset(
-    {"slurm-step-aborted", "slurm-step-cancelled", "slurm-cancelled", "torchrun-force-kill", "slurm-step-comm",
-     "slurm-node-failure", "slurm-node-failure-named"}
-)  # fmt: skip
-"""After these lines a launcher ends the processes that are left."""
-
-_BYSTANDERS = frozenset({"launcher-exit", "sigterm-words"})
-"""Rules whose lines, after one of those, report a process that was ended by it, as an exit code or a SIGKILL does."""
-
-
 ENDED_BY_OTHERS = 69
 """The order of a task that srun or a launcher ended because another one had failed."""
-
-_BY_OWNER = frozenset(
-    {"py-exception", "py-traceback", "file-missing", "data-broken", "connection-lost", "peer-unreachable",
-     "checkpoint-misfit"}
-)  # fmt: skip
-"""Rules for exceptions whose meaning depends on the code that raised them."""
-
-_CAUSE_OF_OWNER = {
-    "import_error": "py_import",
-    "config_error": "cli_usage",
-    "checkpoint_error": "checkpoint_corrupt",
-    "network_download_error": "py_generic",
-    "data_error": "py_file_not_found",
-    "filesystem_error": "fs_stale_or_io",
-    PEER: "nccl_socket_connect",
-}
 
 
 def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], list[Candidate]]:
@@ -160,13 +127,12 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
     faint: list[Candidate] = []
     # With torchrun or DeepSpeed, a Slurm task is a launcher, not a rank.
     tasks_are_ranks = not evidence.of_a_run or any(scan.rank is not None for scan in evidence.logs)
-    failed_later = {scan.source: _last_failure_line(scan) for scan in evidence.logs}
+    failed_later = {scan.source: _last_failure_line(scan, rules) for scan in evidence.logs}
     ended_badly = (evidence.end is not None and evidence.end.exit_code != 0) or _is_failed(evidence.scheduler)
     for scan in evidence.logs:
         in_rank_log = evidence.of_a_run and scan.name != BATCH_LOG
-        killed_from = min(
-            (hit.line for hit in scan.hits if hit.rule in _ENDS_OTHERS and not hit.earlier), default=1 << 40
-        )
+        ends = (hit for hit in scan.hits if "ends_others" in rules.rules[hit.rule].marks)
+        killed_from = min((hit.line for hit in ends if not hit.earlier), default=1 << 40)
         for hit in scan.hits:
             rule = rules.rules[hit.rule]
             by_slurm = _BY_SLURM.match(hit.text) is not None
@@ -181,16 +147,18 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             candidate = of_hit(hit, rule, rules, evidence)
             if evidence.of_a_run:
                 proof = by_slurm and not in_rank_log and hit.rule not in rules.untrusted
-                candidate = _attributed(candidate, by_slurm=proof, in_rank_log=in_rank_log)
+                # What the training prints about Slurm's nodes blames none of them.
+                unnamed = in_rank_log and candidate.failure_class == "node_failure"
+                candidate = replace(candidate, by_slurm=proof, blames=None if unnamed else candidate.blames)
             if not tasks_are_ranks and hit.rule.startswith("slurm-task"):
-                candidate = msgspec.structs.replace(candidate, rank=None)
-            survived = rule.order >= 15 and hit.rule not in LAST and hit.later_progress >= WENT_ON
+                candidate = replace(candidate, rank=None)
+            survived = rule.order >= 15 and "last" not in rule.marks and hit.later_progress >= WENT_ON
             reached = scan.last_progress_line if scan.complete else 0
             well = (hit.later_success or reached > hit.line) and not ended_badly
             done = well and failed_later[scan.source] <= max(scan.success_line, reached)
-            is_end = hit.rule in _BYSTANDERS or (hit.code is not None and (hit.code > 0 or hit.code in _BY_LAUNCHERS))
+            is_end = "bystander" in rule.marks or (hit.code is not None and (hit.code > 0 or hit.code in _BY_LAUNCHERS))
             if is_end and killed_from < hit.line:
-                candidate = msgspec.structs.replace(candidate, order=ENDED_BY_OTHERS)
+                candidate = replace(candidate, order=ENDED_BY_OTHERS)
             after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly
             after = after and failed_later[scan.source] <= scan.success_line
             if hit.faint or hit.earlier or survived or after or (done and rule.order >= 15):
@@ -238,12 +206,6 @@ def _cancelled_step(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
     return []
 
 
-def _attributed(candidate: Candidate, *, by_slurm: bool, in_rank_log: bool) -> Candidate:
-    """A candidate of a run. What the training prints about Slurm's nodes blames none of them."""
-    blames = None if in_rank_log and candidate.failure_class == "node_failure" else candidate.blames
-    return msgspec.structs.replace(candidate, blames=blames, by_slurm=by_slurm)
-
-
 def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> Candidate:
     """The candidate that a hit stands for, by its rule or by the code that raised the exception."""
     quotes = [Quote(hit.file, hit.line, hit.text)]
@@ -253,11 +215,11 @@ def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> 
     if hit.node_index is not None and hit.node_index < len(evidence.nodes):
         blames = evidence.nodes[hit.node_index]
     failure_class, cause, order = rules.class_of(rule), rule.cause, rule.order
-    owned = hit.owner if rule.id in _BY_OWNER else ""
+    owned = hit.owner if "by_owner" in rule.marks else ""
     if (rule.id == "checkpoint-misfit" and not hit.text.endswith("'")) or owned == failure_class:
         owned = ""
     if owned:
-        failure_class, cause, order = owned, _CAUSE_OF_OWNER[owned], min(order, 39)
+        failure_class, cause, order = owned, raised_by.cause_of(owned), min(order, 39)
     verdict, advice = rule.verdict, rule.advice
     if hit.code is not None:
         ended = process_ends.meaning(hit.code, _counted(hit, evidence))
@@ -290,13 +252,13 @@ def _counted(hit: Hit, evidence: Evidence) -> bool | None:
 
     srun calls such a kill by its name, so that another SIGKILL is none.
     """
-    notes = [note for note in evidence.notes if note.kind in ("death", "spared", "oom_kill")]
-    mine = [note for note in notes if note.rank == hit.rank] or [note for note in notes if note.node == hit.node]
+    ends = [note for note in evidence.notes if note.kind in ("death", "spared", "oom_kill")]
+    mine = [note for note in ends if note.rank == hit.rank] or [note for note in ends if note.node == hit.node]
     if any(note.kind == "oom_kill" for note in mine):
         return True
-    unknown = all(note.kind == "death" and note.signal != 9 and note.oom_kill is None for note in mine)
+    seen = any(note.kind == "spared" or note.signal == 9 or note.oom_kill is not None for note in mine)
     steps = evidence.scheduler is not None and evidence.scheduler.steps
-    return None if unknown and not steps and hit.rule != "slurm-task-signal" else False
+    return False if seen or steps or hit.rule == "slurm-task-signal" else None
 
 
 def _of_numbers(scan: LogScan) -> list[Candidate]:
@@ -325,8 +287,8 @@ def _of_numbers(scan: LogScan) -> list[Candidate]:
     return found
 
 
-def _last_failure_line(scan: LogScan) -> int:
-    said = (hit for hit in scan.hits if hit.rule in _SAID_FAILED or hit.code is not None)
+def _last_failure_line(scan: LogScan, rules: Rulebook) -> int:
+    said = (hit for hit in scan.hits if "failed" in rules.rules[hit.rule].marks or hit.code is not None)
     return max((hit.line for hit in said if not hit.earlier), default=0)
 
 

@@ -27,8 +27,9 @@ class _Code(Struct, frozen=True, forbid_unknown_fields=True):
     """What code of one kind shows, if it raises an exception of these types."""
 
     failure_class: str = msgspec.field(name="class")
-    types: frozenset[str]
-    library: str
+    cause: str
+    types: frozenset[str] = frozenset()
+    library: str = "(?!)"
     own: str = "(?!)"
     function: str = "(?!)"
 
@@ -37,6 +38,11 @@ class _Code(Struct, frozen=True, forbid_unknown_fields=True):
 def _table() -> list[tuple[_Code, re.Pattern[str], re.Pattern[str], re.Pattern[str]]]:
     found: list[_Code] = read_rules("meanings/raised-by.yaml", list[_Code])
     return [(one, re.compile(one.library), re.compile(one.own), re.compile(one.function)) for one in found]
+
+
+def cause_of(failure_class: str) -> str:
+    """The cause that belongs to a class which `owner` gives."""
+    return next(code.cause for code, *_ in _table() if code.failure_class == failure_class)
 
 
 _DOWNLOAD = "network_download_error"

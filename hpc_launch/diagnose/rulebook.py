@@ -22,6 +22,7 @@ from hpc_launch.diagnose.rule_files import FOLDER, read_rules
 from hpc_launch.job.yaml_source import parse_list
 
 Role = Literal["root", "setup", "confirm", "cascade", "context"]
+Mark = Literal["last", "failed", "ends_others", "bystander", "by_owner"]
 
 
 class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +38,10 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     """Lines that must match; the tests run them."""
     source: str
     """Where the wording comes from: a program and its file, or a document."""
+    marks: frozenset[Mark] = frozenset()
+    """What its lines show beyond the cause. `last`: they end a job, whatever is printed after them. `failed`: a launcher
+    failed. `ends_others`: after them a launcher ends the processes that are left. `bystander`: after those, a process was
+    ended by it. `by_owner`: the code that raised the exception tells what it means (raised_by.py)."""
     role: Role = "root"
     """`setup`: a command of the job's script before its program, after whose failure the script continues."""
     order: int = 20
