@@ -5,7 +5,6 @@ Each rule is a pure function of the evidence. What has side effects (asking Slur
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 
 from hpc_launch.diagnose import evidence_order
@@ -23,13 +22,10 @@ from hpc_launch.diagnose.diagnosis import (
 )
 from hpc_launch.diagnose.evidence import HEARTBEAT, OWN_FAULTS, Evidence, LogScan
 from hpc_launch.diagnose.root_cause import ended_well, last_word
+from hpc_launch.diagnose.rule_files import line_pattern
 from hpc_launch.diagnose.rulebook import Rulebook
 
-_TOO_FEW_NODES = re.compile(
-    r"node configuration is not available|required nodes? not available|node count specification|BadConstraints"
-    r"|ReqNodeNotAvail",
-    re.IGNORECASE,
-)
+_TOO_FEW_NODES = line_pattern("too_few_nodes")
 """Slurm's messages for a job for which the partition has too few nodes (slurm_errno.c, job_reason_codes)."""
 
 
@@ -91,12 +87,10 @@ def _never_starts(subject: DiagnosisInput) -> Candidate | None:
 
 
 def _forgotten(subject: DiagnosisInput) -> Candidate | None:
-    """Slurm no longer knows the job, which left no end record: its node counts as failed after a while.
+    """Slurm no longer knows the job, which left no end record, and nothing in its folder changes: its node failed.
 
-    This happens where a node died, there is no accounting, and nobody looked for as long as the controller remembers a
-    job (MinJobAge). The claim cannot stop a script that began, so the job must be over: the cluster that it was
-    submitted to does not know it, and nothing in the attempt's folder changes. If its node comes back, Slurm ends the
-    processes of a job that it does not know (validate_jobs_on_node, src/slurmctld/job_mgr.c).
+    Without accounting the controller forgets a job after MinJobAge. If its node comes back, Slurm ends the processes of
+    a job that it does not know (validate_jobs_on_node, src/slurmctld/job_mgr.c).
     """
     driver = subject.evidence.driver
     if driver.forgotten is None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from hpc_launch.diagnose.evidence import Evidence, SchedulerFacts
+from hpc_launch.diagnose.evidence import Evidence
 from hpc_launch.job.retry import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PLC0414 - exported
 
 Action = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP", "NONE"]
@@ -133,6 +134,10 @@ class Candidate(Struct, frozen=True):
 _NODE_STATES = {"NODE_FAIL": "node_failure", "BOOT_FAIL": "boot_failure", "LAUNCH_FAILED": "boot_failure"}
 
 
+_KILLED = "signal {} ended the job's script"
+_WHO_KILLS = "retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)"
+
+
 def from_scheduler(evidence: Evidence) -> list[Candidate]:
     """Candidates from Slurm: the job's state, and the states of its steps, where an out-of-memory kill hides."""
     facts = evidence.scheduler
@@ -167,27 +172,12 @@ def from_scheduler(evidence: Evidence) -> list[Candidate]:
     # Slurm gives the reason JobLaunchFailure to any batch shell that a signal ended (job_complete, job_mgr.c).
     unlaunched = facts.reason == "JobLaunchFailure" and state == "FAILED" and not facts.signal
     if evidence.end is None and state == "FAILED" and facts.signal not in {None, 0, 53}:
-        found.append(_killed_script(facts, began=evidence.began))
+        # A script that sees the training end writes the record of its end, and Slurm says who cancels a job.
+        when = "" if evidence.began else " before it began"
+        add("segfault_or_abort", "script_killed", 14, f"state {facts.state}: {_KILLED.format(facts.signal)}{when}")
+        found[-1] = replace(found[-1], verdict="RETRY", advice=_WHO_KILLS)
     elif not evidence.began and (facts.signal == 53 or unlaunched):
         add("config_error", "output_path_unwritable", 25, f"{words}, exit code 0:{facts.signal or 53}")
     if facts.exit_code == 93:
         add("user_code_error", "requested_no_restart", 10, f"{words}, exit code 93")
     return found
-
-
-def _killed_script(facts: SchedulerFacts, *, began: bool) -> Candidate:
-    """The batch shell was killed: a script that sees the training end writes the record of its end.
-
-    Slurm reports a job that a user cancelled as CANCELLED.
-    """
-    when = "" if began else " before it began"
-    return Candidate(
-        "segfault_or_abort",
-        "script_killed",
-        14,
-        (Quote(facts.source, 0, f"state {facts.state}: signal {facts.signal} ended the job's script{when}"),),
-        time=facts.ended,
-        verdict="RETRY",
-        advice="retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)",
-        certain=True,
-    )

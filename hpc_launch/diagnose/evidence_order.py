@@ -50,9 +50,7 @@ class RankEnd(Struct, frozen=True):
     memory: bool | None = None
     """Whether the kernel killed it for lack of memory; None if unknown."""
     gone: float | None = None
-    """When its process had ended."""
-    seen: bool = False
-    """Whether the watcher saw it, so that `time` is exact."""
+    """When the watcher saw that its process had ended: then `time` is exact."""
     raised: bool = False
     """Whether `time` is that of its exception."""
 
@@ -114,7 +112,7 @@ def is_undecided(evidence: Evidence, solid: Sequence[Candidate]) -> bool:
 
 def _first(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | None:
     """The first to fail; of several that were seen to end at once the only one with a cause of its own, else none."""
-    tied = [end for end in ends if end.time == ends[0].time] if ends[0].seen else list(ends[:1])
+    tied = [end for end in ends if end.time == ends[0].time] if ends[0].gone is not None else list(ends[:1])
     if len(tied) == 1:
         return tied[0]
     speak = {one.rank for one in solid if _is_own(one)}
@@ -195,7 +193,6 @@ def _of_note(note: AgentNote, known: int | None) -> RankEnd:
         code=None if code is None else process_ends.unfolded(code),
         memory={"oom_kill": True, "spared": False}.get(note.kind, note.oom_kill),
         gone=note.time,
-        seen=note.time is not None,
         raised=note.raised is not None,
     )
 
@@ -212,18 +209,21 @@ def _of_torchrun(evidence: Evidence) -> list[RankEnd]:
     ]  # fmt: skip
 
 
+_OF_NOTES = {
+    "hang": ("hang_no_progress", "unknown", 28),
+    "gpu": ("gpu_hardware", "gpu_ecc", 10),
+    "oom_kill": ("host_oom", "host_oom_kill", 10),
+}
+
+
 def from_notes(notes: Iterable[AgentNote]) -> list[Candidate]:
     """Candidates from the notes of the watcher inside the job."""
     found: list[Candidate] = []
     for note in notes:
-        quotes = (Quote(note.file, 0, note.text),)
-        rank = note.rank if note.rank is not None else next(iter(note.ranks), None)
-        if note.kind == "hang":
-            found.append(Candidate("hang_no_progress", "unknown", 28, quotes, note.node, rank, note.time, certain=True))
-        elif note.kind == "gpu":
-            found.append(
-                Candidate("gpu_hardware", "gpu_ecc", 10, quotes, note.node, rank, note.time, note.node, certain=True)
-            )
-        elif note.kind == "oom_kill":
-            found.append(Candidate("host_oom", "host_oom_kill", 10, quotes, note.node, rank, note.time, certain=True))
+        if note.kind in _OF_NOTES:
+            quotes = (Quote(note.file, 0, note.text),)
+            rank = note.rank if note.rank is not None else next(iter(note.ranks), None)
+            blames = note.node if note.kind == "gpu" else None
+            one = Candidate(*_OF_NOTES[note.kind], quotes, note.node, rank, note.time, blames, certain=True)
+            found.append(one)
     return found

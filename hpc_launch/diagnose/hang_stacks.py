@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from hpc_launch.diagnose.rule_files import line_pattern
+
 _SPY = re.compile(r"^\s+(?P<call>[^()]+) \((?P<file>[^():]+):(?P<line>\d{1,9})\)")
 _FAULT = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9}) in (?P<call>\S+)')
 _THREAD = re.compile(r'^(?:(?P<main>Current thread 0x|Thread \d+ .*"MainThread")|(?:Thread \d+ |Thread 0x))')
@@ -37,9 +39,7 @@ _HEAD = 1000
 _FACTS = re.compile(r"^(?P<fact>state|waits in the kernel at|woke up): (?P<value>\w+)", re.MULTILINE)
 _STOPPED = frozenset("TtDZ")
 """States of proc(5) in which a process does nothing: stopped, traced, in a call that cannot be interrupted, dead."""
-_FOR_OTHERS = re.compile(
-    r"wait_woken|sk_wait_data|sk_stream_wait|skb_wait|inet_csk_accept|unix_stream|poll|epoll|do_select|futex|tcp_|inet_"
-)
+_FOR_OTHERS = line_pattern("for_others")
 """Functions of Linux in which a process waits for data, for a connection, or for a thread of its own that does."""
 
 

@@ -3,23 +3,19 @@ a file may hold several jobs, and restarts of one program."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from hpc_launch.diagnose.evidence import Hit
 from hpc_launch.diagnose.log_line import FAINT
-from hpc_launch.diagnose.rule_files import read_rules
+from hpc_launch.diagnose.rule_files import line_pattern
 from hpc_launch.diagnose.rulebook import Rulebook
 
-_PIECES: dict[str, list[str]] = read_rules("meanings/lines.yaml", dict[str, list[str]])
-_PATTERNS = {name: re.compile("".join(pieces)) for name, pieces in _PIECES.items()}
 _ENDS, _JOB_BEGINS, _RESTARTS, _JOB_ID, _SLURM, _STEP, EPOCH, _BAR, _METRIC, _LOADING, LOSS = map(
-    _PATTERNS.__getitem__, "ends job_begins restarts job_id slurm step epoch bar metric loading loss".split()
+    line_pattern, "ends job_begins restarts job_id slurm step epoch bar metric loading loss".split()
 )
-_DONE, _ECHO, _DEATH, _BAD, _MILD, _REPORT = map(_PATTERNS.__getitem__, "done echo death bad mild report".split())
-
+_DONE, _ECHO, _DEATH, _BAD, _MILD, _REPORT = map(line_pattern, "done echo death bad mild report".split())
 _MOST = 200
 """How many beginnings are remembered."""
 

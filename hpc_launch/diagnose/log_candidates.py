@@ -13,6 +13,7 @@ from hpc_launch.diagnose import process_ends, raised_by
 from hpc_launch.diagnose.diagnosis import Candidate, Quote
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts
 from hpc_launch.diagnose.log_line import parse
+from hpc_launch.diagnose.rule_files import line_pattern
 from hpc_launch.diagnose.rulebook import FailureRule, Rulebook
 
 _EXPLAINS = {
@@ -25,12 +26,7 @@ _EXPLAINS = {
 _ENVIRONMENT = re.compile(r"activate|conda|mamba|\bpip\b|\buv\b|module|venv|\benv\b|python|profile|bashrc")
 """What a script needs for the packages of its program."""
 
-_UTILITY = re.compile(
-    r"(?:\S*(?:slurm_script|bash|\bsh|\.sh|\.slurm|\.sbatch): (?:line \d+: )?(?!\s*\d+ [A-Z]))?(?:/usr)?(?:/bin/)?"
-    r"(?:cat|chgrp|chmod|chown|cp|curl|find|git|gzip|ln|ls|make|mkdir|mv|nvidia-smi|rm|rmdir|rsync|scp|scontrol|sed|source|"
-    r"squeue|ssh|stat|tar|touch|ulimit|unzip|wget|wandb)(?:\(\d+\))?: "
-    r"|\S*(?:slurm_script|bash|\.sh|\.slurm|\.sbatch): line \d+: (?!\s*\d+ [A-Z])"
-)
+_UTILITY = line_pattern("utility")
 """Messages of the shell, of utilities and of trackers: the job continues after them."""
 
 _SHORT_NAME = 3
@@ -102,10 +98,7 @@ _NOTE = re.compile(r"\[hpc-launch 20\d\d-\d\d-\d\d [\d:]{8}\] (?:skipped|resumin
 
 FAN_OUT = "hpc-launch, agent/fan_out.py"
 """The source of rules for what the first host writes about the others, where ssh starts them."""
-_BY_FAN_OUT = re.compile(
-    r"\[hpc-launch \S+ \S+\] (?:the job goes on without the spare )?\S{1,253}: "
-    r"(?:the connection|its part of the job) ended with code "
-)
+_BY_FAN_OUT = line_pattern("by_fan_out")
 """How its lines begin. They end with words of the host, in which no other rule may see a cause."""
 
 WENT_ON = 3
@@ -265,26 +258,12 @@ def _of_numbers(scan: LogScan) -> list[Candidate]:
     """Candidates that no single line shows: a loss that stays NaN, a log that only repeats itself."""
     found: list[Candidate] = []
     if scan.nan_run >= WENT_ON or (scan.nan_run and scan.lines <= QUOTED):
-        quote = Quote(scan.name, scan.nan_line, scan.nan_text)
-        found.append(
-            Candidate(
-                "loss_nan",
-                "numeric_divergence",
-                19,
-                (quote,),
-                scan.node,
-                scan.rank,
-                source=scan.source,
-                line=scan.nan_line,
-                rule="loss",
-            )
-        )
+        quotes = (Quote(scan.name, scan.nan_line, scan.nan_text),)
+        found.append(Candidate("loss_nan", "numeric_divergence", 19, quotes, scan.node, scan.rank, rule="loss"))
     if scan.idle_s:
-        quote = Quote(scan.name, scan.idle_line, scan.idle_text)
-        found.append(
-            Candidate("hang_no_progress", "unknown", 48, (quote,), source=scan.source, line=scan.idle_line, rule="idle")
-        )
-    return found
+        quotes = (Quote(scan.name, scan.idle_line, scan.idle_text),)
+        found.append(Candidate("hang_no_progress", "unknown", 48, quotes, rule="idle"))
+    return [replace(one, source=scan.source, line=one.quotes[0].line) for one in found]
 
 
 def _last_failure_line(scan: LogScan, rules: Rulebook) -> int:

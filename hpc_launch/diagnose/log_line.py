@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 
 from msgspec import Struct
 
-from hpc_launch.diagnose.rule_files import read_rules
+from hpc_launch.diagnose.rule_files import line_pattern, read_rules
 
 _NUMBER = re.compile(
     r"\[Errno (\d{1,3})\]|\(os error (\d{1,3})\)|\berrno[:=] ?(\d{1,3})\b|\b("
@@ -64,10 +64,7 @@ _MPI = re.compile(r"\[\d{1,4},(\d{1,7})\](?:<\w+>)?:? ?")
 _DEFAULT = re.compile(r"\[[A-Za-z_]+(\d{1,4})\]:(?: |$)")
 _PDSH = re.compile(r"([a-z][a-z0-9.-]{0,60}\d[a-z0-9.-]{0,40}): (?=\s*\S)", re.IGNORECASE)
 _RAY = re.compile(r"\((?:[\w.]+ )?pid=\d+(?:, ip=([\d.]+))?\) ")
-_INSIDE = re.compile(
-    r"\[[Rr]ank[ =:]?(\d{1,7})\]|\brank[ =](\d{1,7})\b(?! ?\(local)|\bRANK[ =](\d{1,7})\b|\bon rank (\d{1,7})\b"
-    r"|\[PG ID \d+ PG GUID [^\]]{0,80}Rank (\d{1,7})\]|\[default\d+\]:\[rank(\d+)\]"
-)
+_INSIDE = line_pattern("inside")
 _NCCL = re.compile(r"([A-Za-z][\w.-]{0,80}):\d{1,8}:\d{1,8} \[(\d{1,3})\] (?:\S+ )?NCCL")
 _KERNEL = re.compile(r"\b\d{1,2} \d\d:\d\d:\d\d ([\w.-]{1,80}) (?:kernel|systemd|slurmd|nvidia|dcgm)")
 _ISO_KERNEL = re.compile(r"^20\d\d-\d\d-\d\dT[\d:.,+-]{8,30}Z? ([A-Za-z][\w.-]{0,80}) kernel")
@@ -79,14 +76,7 @@ _NO_NODE = re.compile(r"^c10d$|Error|Exception|Warning|\.[A-Z]|\.(?:py|sh|cpp|cc
 _NOT_NODES = ("slurmstepd", "srun", "sbatch", "line", "python", "error", "warning", "bash", "ranks")
 
 
-FAINT = re.compile(
-    r"(?<!NCCL )\bWARN(?:ING)?\b|\b\w*Warning\b|\bwarnings?\.warn|^\[?W\d{4} |^\[W\d*|level=warn|\bwarning:"
-    r"|(?i:\b(?:retrying|will retry|retry in|falling back|fall back|fallback to|ignoring|ignored in|skipping|"
-    r"non-fatal|not fatal|recovered|recovering|reconnecting|trying again|continuing (?:without|anyway)|"
-    r"attempt \d+(?: of |/)\d+|proceeding without|will use .{1,40} instead|disabled?\b.{0,30}because)\b)"
-    r"|\b(?i:entering retry|retry loop)\b"
-    r"|\bDEBUG\b|\[(?i:skip(?:ped)?|warn)\]|\(ignored\)|Exception ignored in|^\s*#|\becho\b"
-)
+FAINT = line_pattern("faint")
 """The line retracts its own message, or reports that the program continues."""
 
 
@@ -162,10 +152,7 @@ _MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun j
 _ISO = re.compile(r"(?<!\d)(20\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
 _US = re.compile(r"(?<!\d)(\d\d)/(\d\d)/(20\d\d) (\d\d):(\d\d):(\d\d)")
 _GLOG = re.compile(r"(?:^|\[)[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
-_SYSLOG = re.compile(
-    r"(?:^|[\[ ])(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)"
-    r"(?: (?:[A-Z]{3,4} )?(20\d\d))?"
-)
+_SYSLOG = line_pattern("syslog")
 HEAD = 120
 """How many characters of a line are searched for a time."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,3 +21,14 @@ def read_rules(name: str, kind: Any) -> Any:
     """
     text = (FOLDER / name).read_text("utf-8")
     return msgspec.convert(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), kind)  # noqa: S506
+
+
+@cache
+def line_pattern(name: str) -> re.Pattern[str]:
+    """The expression of this name in `meanings/lines.yaml`."""
+    return re.compile("".join(_pieces()[name]))
+
+
+@cache
+def _pieces() -> Any:
+    return read_rules("meanings/lines.yaml", dict[str, list[str]])

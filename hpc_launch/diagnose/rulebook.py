@@ -39,9 +39,9 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     """Where the wording comes from: a program and its file, or a document."""
     marks: frozenset[Mark] = frozenset()
-    """What its lines show beyond the cause. `last`: they end a job, whatever is printed after them. `failed`: a launcher
-    failed. `ends_others`: after them a launcher ends the processes that are left. `bystander`: after those, a process was
-    ended by it. `by_owner`: the code that raised the exception tells what it means (raised_by.py)."""
+    """What its lines show beyond the cause. `last`: they end a job, whatever is printed after them. `failed`: a
+    launcher failed. `ends_others`: after them a launcher ends the processes that are left. `bystander`: after those,
+    it ended a process. `by_owner`: the code that raised the exception tells what it means (raised_by.py)."""
     role: Role = "root"
     """`setup`: a command of the job's script before its program, after whose failure the script continues."""
     order: int = 20

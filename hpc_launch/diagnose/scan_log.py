@@ -16,6 +16,7 @@ from hpc_launch.diagnose.evidence import LogScan
 from hpc_launch.diagnose.furthest_step import ProgressMeter
 from hpc_launch.diagnose.line_kind import Episodes, Kind, line_kind
 from hpc_launch.diagnose.log_line import line_time, parse, plain, year_of
+from hpc_launch.diagnose.rule_files import line_pattern
 from hpc_launch.diagnose.rule_hits import RuleHits, Tracebacks
 from hpc_launch.diagnose.rulebook import DIGITS, LANDMARKS, Rulebook
 from hpc_launch.diagnose.torchrun_failures import WorkerBlocks
@@ -46,11 +47,7 @@ _PIECES = 200
 
 _LABEL = re.compile(rb"[ ]{0,6}(\d{1,6}): ?")
 """The task number that `srun --label` writes before each line."""
-_NO_MESSAGE = re.compile(
-    r"\s*$|\+ "  # `set -x` of bash
-    r"|\s{0,12}(?:-{2,10}> ?)?\d{1,6} {1,80}"
-    r"(?:#|[frb]?[\"']|(?:raise|from|import|return|if|elif|def|with|for|class|assert) |try:|except\b)"
-)
+_NO_MESSAGE = line_pattern("no_message")
 """Blank lines, commands, and the numbered source lines that IPython prints around an exception."""
 
 
