@@ -79,9 +79,6 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
     place_known = bool(bad or root.peer or first.node) or (broken and not evidence.of_a_run)
     if why_bad and len(bad) == 1 and first.node is None:
         first = FirstFailure(bad[0], first.rank, first.time)
-    elif first.time is None and first.rank is not None:
-        ends = evidence_order.first_ends(evidence, solid)
-        first = FirstFailure(first.node, first.rank, next((end.time for end in ends if end.rank == first.rank), None))
     quotes = [*root.quotes, *_last_words(root, evidence)]
     for candidate in sorted(solid, key=lambda one: one.order):
         if len(quotes) >= MOST_QUOTES:
@@ -142,13 +139,14 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
     if root.failure_class in {"time_limit", "cancelled_by_user", "hang_no_progress"}:
         named = [one.node for one in solid if one.failure_class == root.failure_class and one.node]
         return FirstFailure(node or (named[0] if named else None), rank, time)
-    if rank is None and root.order >= evidence_order.CONSEQUENCE and evidence_order.is_undecided(evidence, solid):
+    ends = evidence_order.first_ends(evidence, solid)
+    undecided = ends and root.order >= evidence_order.CONSEQUENCE and evidence_order.first_of(ends, solid) is None
+    if rank is None and undecided:
         return FirstFailure(None, None, time)
     same = [one for one in solid if one.failure_class == root.failure_class and one.source == root.source]
     if rank is None and node is None:
         node, rank = next(((one.node, one.rank) for one in same if one.rank is not None or one.node), (None, None))
     if rank is None:
-        ends = evidence_order.first_ends(evidence, solid)
         # A single machine appears as localhost in one place and by its name in another.
         here = [end for end in ends if node is None or end.node is None or _short(end.node) == _short(node)]
         for end in [*here, *([] if len(evidence.nodes) > 1 else ends)][:1]:
@@ -159,7 +157,8 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
         ended_on = {one.node for one in solid if one.rule in {"slurm-cancelled", "slurm-step-cancelled"}}
         if len(ended_on) == 1:
             node = ended_on.pop()
-    return FirstFailure(_known_name(node, evidence), rank, time)
+    own = (end.time for end in ends if end.rank == rank)
+    return FirstFailure(_known_name(node, evidence), rank, next(own, None) if time is None else time)
 
 
 def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:

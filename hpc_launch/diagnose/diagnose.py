@@ -163,14 +163,13 @@ def _unknown(subject: DiagnosisInput) -> Candidate:
         if scan.last_line.strip() and scan.last_line.isprintable()
     ]
     if evidence.alive:
-        return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice=_STILL_RUNS)
+        return Candidate(
+            "unknown", "unknown", 90, tuple(quotes[-2:]), advice="it still runs, and nothing failed so far"
+        )
     recorded = evidence.of_a_run or evidence.end is not None or evidence.scheduler is not None
     if recorded or subject.solid or not quotes or any(last_word(scan) for scan in evidence.logs):
         return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]))
     return Candidate("unknown", "breaks_off", 90, tuple(quotes[-2:]), verdict="NONE", advice=_breaks_off(evidence.logs))
-
-
-_STILL_RUNS = "it still runs, and nothing failed so far"
 
 
 def _breaks_off(logs: Iterable[LogScan]) -> str:

@@ -74,7 +74,12 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
         return root if killed is None else _at(root, killed)
     if not ends or _is_beyond_ranks(root, evidence):
         return root
-    first = _first(ends, solid)
+    if len(ends) == 1 and not any(one.rank is not None for one in solid):  # a program that is no rank among others
+        root, *solid = [replace(one, rank=ends[0].rank) if one.rank is None else one for one in (root, *solid)]
+    spoken = [one for one in solid if one.order < SYMPTOM and one.code is None and not _is_own(one)]
+    if not spoken:  # nobody lost a rank that left as if it were done
+        ends = [end for end in ends if end.code != 0] or ends
+    first = first_of(ends, solid)
     if first is not None and _is_victim(first, solid):
         # The launcher ends others only after the first one ended, which a watcher may see a moment late; and nobody
         # makes another process end with a code of its own.
@@ -95,7 +100,6 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
         return _of_end(first, solid) if own is None and _is_sudden(first) else root
     if own is not None:
         return own
-    spoken = [one for one in solid if CONSEQUENCE <= one.order < SYMPTOM and one.code is None]
     lost = choose([one for one in spoken if one.rank == first.rank])
     if first.code == process_ends.ABORT and spoken:  # an exception of C++ ends its process in this way: NCCL's watchdog
         return lost or root
@@ -104,13 +108,7 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     return _at(lost, first)
 
 
-def is_undecided(evidence: Evidence, solid: Sequence[Candidate]) -> bool:
-    """Whether several ranks were seen to end at once, and nothing tells which one failed first."""
-    ends = first_ends(evidence, solid)
-    return bool(ends) and _first(ends, solid) is None
-
-
-def _first(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | None:
+def first_of(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | None:
     """The first to fail; of several that were seen to end at once the only one with a cause of its own, else none."""
     tied = [end for end in ends if end.time == ends[0].time] if ends[0].gone is not None else list(ends[:1])
     if len(tied) == 1:
@@ -128,7 +126,7 @@ def _is_sudden(end: RankEnd) -> bool:
 def _is_victim(end: RankEnd, solid: Sequence[Candidate]) -> bool:
     """Whether all that a rank reports is the loss of others."""
     words = [one for one in solid if one.rank == end.rank and one.code is None and one.order < SYMPTOM]
-    return bool(words) and not _is_sudden(end) and all(one.order >= CONSEQUENCE for one in words)
+    return bool(words) and not _is_sudden(end) and not any(map(_is_own, words))
 
 
 def _is_beyond_ranks(root: Candidate, evidence: Evidence) -> bool:
@@ -139,8 +137,9 @@ def _is_beyond_ranks(root: Candidate, evidence: Evidence) -> bool:
 
 
 def _is_own(one: Candidate) -> bool:
-    """Whether a rank reports a cause of its own, not the loss of others or a mere end."""
-    return one.order < CONSEQUENCE and one.code is None
+    """Whether a rank reports a cause of its own, such as an interrupt, not the loss of others or a mere end."""
+    limit = SYMPTOM if one.failure_class == "cancelled_by_user" else CONSEQUENCE
+    return one.code is None and one.order < limit
 
 
 def _at(root: Candidate, end: RankEnd) -> Candidate:
@@ -224,6 +223,5 @@ def from_notes(notes: Iterable[AgentNote]) -> list[Candidate]:
             quotes = (Quote(note.file, 0, note.text),)
             rank = note.rank if note.rank is not None else next(iter(note.ranks), None)
             blames = note.node if note.kind == "gpu" else None
-            one = Candidate(*_OF_NOTES[note.kind], quotes, note.node, rank, note.time, blames, certain=True)
-            found.append(one)
+            found += [Candidate(*_OF_NOTES[note.kind], quotes, note.node, rank, note.time, blames, certain=True)]
     return found

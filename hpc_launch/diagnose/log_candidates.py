@@ -89,13 +89,10 @@ def _text(candidate: Candidate) -> str:
 
 BATCH_LOG = "batch.log"
 """The log of a run that the training does not write to: Slurm's own messages are there."""
-
 _BY_SLURM = re.compile(r"(?:slurmstepd|slurmd|srun)(?:-\S+|\[\S+\])?: |\[20\d\d-\d\d-\d\dT[\d:.]{8,15}\] error: ")
 """How the lines of Slurm's programs begin; slurmstepd of 26.05 writes the time instead of its name."""
-
 _NOTE = re.compile(r"\[hpc-launch 20\d\d-\d\d-\d\d [\d:]{8}\] (?:skipped|resuming from) ")
 """Notes of the job's script about checkpoints, not about why the training failed."""
-
 FAN_OUT = "hpc-launch, agent/fan_out.py"
 """The source of rules for what the first host writes about the others, where ssh starts them."""
 _BY_FAN_OUT = line_pattern("by_fan_out")
@@ -107,11 +104,8 @@ WENT_ON = 3
 QUOTED = 10
 """A log of at most so many lines is an excerpt: a single NaN in it counts."""
 
-_BY_LAUNCHERS = (-9, -15)
-"""How launchers end processes."""
-
 ENDED_BY_OTHERS = 69
-"""The order of a task that srun or a launcher ended because another one had failed."""
+"""The order of a task that srun or a launcher ended, by SIGTERM or SIGKILL, because another one had failed."""
 
 
 def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], list[Candidate]]:
@@ -149,7 +143,7 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             reached = scan.last_progress_line if scan.complete else 0
             well = (hit.later_success or reached > hit.line) and not ended_badly
             done = well and failed_later[scan.source] <= max(scan.success_line, reached)
-            is_end = "bystander" in rule.marks or (hit.code is not None and (hit.code > 0 or hit.code in _BY_LAUNCHERS))
+            is_end = "bystander" in rule.marks or (hit.code is not None and (hit.code > 0 or hit.code in (-9, -15)))
             if is_end and killed_from < hit.line:
                 candidate = replace(candidate, order=ENDED_BY_OTHERS)
             after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly

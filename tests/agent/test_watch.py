@@ -160,13 +160,15 @@ def test_the_time_in_which_a_job_was_suspended_is_no_silence(tmp_path: Path) -> 
 def test_what_was_silent_before_a_rank_began_does_not_count(tmp_path: Path) -> None:
     """Its launcher may take longer to start than the limit for a silence."""
     (tmp_path / "agent").mkdir()
-    options = stand_in(attempt=str(tmp_path), node=0, launcher=1, hang_after=4, busy_after=4)
+    options: Any = SimpleNamespace(attempt=str(tmp_path), node=0, launcher=1, hang_after=4, busy_after=4)
+    rank: Any = SimpleNamespace(rank=0, cpu_s=lambda: 0.0, alive=lambda: False)
+    gpus: Any = SimpleNamespace(sample=list)
     detector = hangs.HangDetector(options, lambda *_, **__: None, lambda _: None)
-    detector.check({}, set(), stand_in(sample=list))
+    detector.check({}, set(), gpus)
     long_ago = time.time() - 60
     os.utime(detector.output_mark, (long_ago, long_ago))
     detector.idle_since = long_ago
-    detector.check({0: stand_in(rank=0, cpu_s=lambda: 0.0, alive=lambda: False)}, set(), stand_in(sample=list))
+    detector.check({0: rank}, set(), gpus)
     assert not os.path.exists(detector.hang_file)
 
 
@@ -184,9 +186,9 @@ else:
 @pytest.mark.parametrize(("what", "hangs_there"), [("sleeps", True), ("child works", False)])
 def test_a_program_without_a_launcher_is_watched_as_a_whole(tmp_path: Path, what: str, hangs_there: bool) -> None:
     (tmp_path / "logs").mkdir()
-    script = 'log=$1 folder=$2; shift 2; "$@" watch "$folder" 0 $$ --program --hang-after=3 & '
+    script = 'log=$1 folder=$2; shift 2; "$@" "$folder" 0 $$ --program --hang-after=3 & '
     script += 'exec "$0" -c "$ALONE" "$WHAT" >>"$log"'
-    words = [sys.executable, str(tmp_path / "logs" / "node-0.log"), str(tmp_path), sys.executable, "-I", str(archive())]
+    words = [sys.executable, str(tmp_path / "logs" / "node-0.log"), str(tmp_path), *program("watch")]
     env = {**os.environ, "ALONE": ALONE, "WHAT": what}
     subprocess.run(["bash", "-c", script, *words], env=env, timeout=120, check=False)
     events = _until_its_end(tmp_path, 20)
