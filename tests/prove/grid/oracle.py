@@ -61,7 +61,8 @@ STORAGE = {
     "EMFILE": (frozenset({"config_error", "user_code_error"}), STOP),
 }
 ENDED_BY_SIGNAL_CODES = {"137", "139", "143"}
-"""A program that ends with 128 + n may pass on the signal of a child: a crash and a failure are both right."""
+"""A program that ends with 128 + n may pass on the signal of a child: a crash and a failure are both right, and what is
+right for the signal itself."""
 
 
 def answer(cell: Cell) -> Answer:
@@ -87,7 +88,7 @@ def _failure(cell: Cell) -> tuple[frozenset[str], frozenset[str]]:
         return CRASH, AGAIN
     if cell.kind == "exit":
         if cell.value in ENDED_BY_SIGNAL_CODES:
-            return CRASH | CODE, AGAIN | STOP
+            return CRASH | CODE | ({"unknown"} if cell.value == "143" else set()), AGAIN | STOP
         return CODE | {"config_error", "unknown"}, STOP
     if cell.kind == "leave":
         # It is not finished, and nobody knows why it left: not success, and not repeated for ever.
