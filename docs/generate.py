@@ -391,6 +391,23 @@ page [JSON](json.md#why); `cause` is one of the specific causes in the tables be
 
 ## How the cause is found
 
+Evidence decides in this order; what a program prints never outranks what comes before it:
+
+1. what the operating system and Slurm saw: signals and exit codes, counted kills for lack of memory, the states of the
+   job and its nodes, Slurm's own lines, and which process ended first by the clock of its host;
+2. what the watcher in the job saw: which rank raised an exception, ended or stopped first, and where each one stood;
+3. what the launcher reports: torchrun's list and error files, the code that DeepSpeed passes on;
+4. what an exception is: its type, its error number and the code that raised it. A refused connection is a failed
+   download below `urllib` or `requests`, and the network between ranks elsewhere; a time-out with the name of a file is
+   storage;
+5. words.
+
+A SIGKILL is a lack of memory only where one was counted, or where nobody counted. The rank that ended first is the
+first failure, with its own exception or without a word, unless it only reports the loss of another one. If nothing
+decides, no rank is named.
+
+In steps:
+
 1. **Collect the evidence:** the scheduler's state, reason and exit codes, including those of the steps (only they show
    an out-of-memory kill), the job's own end record, torchelastic's error files and failure lists, the watcher's
    records, and the logs, line by line with rank, node and time.
@@ -401,7 +418,8 @@ page [JSON](json.md#why); `cause` is one of the specific causes in the tables be
 3. **Discard** a line that is marked as a warning, that is followed by three more training steps, that belongs to an
    earlier job or start in the same log, or whose process was ended by the launcher because another process had failed.
    A command before the program, such as `module load`, counts only if what failed later may follow from it.
-4. **Choose** the matches with the lowest `order`, rounded down to tens, and of these the earliest.
+4. **Choose** the matches with the lowest `order`, rounded down to tens, and of these the earliest; then compare them
+   with how and when the ranks ended.
 
 Logs are read in one pass with bounded memory and work, in any encoding, with progress bars and colours. 100 MB of
 training output take about a second; a log of nothing but distinct errors takes longer. The first and the last 256 KB
@@ -420,7 +438,7 @@ you trusted its file (`sites add … --trust DIGEST`):
   cause: fs_stale_or_io              # one of the causes below
   class: filesystem_error            # only if it differs from the class of the cause
   order: 20
-  match: 'tape robot (?P<node>\\S+) is busy'    # groups: node (at fault), at (only mentioned), rank, peer
+  match: 'tape robot (?P<node>\\S+) is busy'   # groups: node (at fault), at (mentioned), rank, peer, how
   verdict: RETRY                     # only if it differs from the verdict of the class
   advice: wait for the robot
   source: our wiki
