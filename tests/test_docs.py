@@ -375,7 +375,6 @@ BAD = {
     "HL424": Bad(TINY + "launcher: {name: torchrun, numa_binding: node}\nenvironment: {torch: '2.8'}\n"),
     "HL425": Bad(TINY + "launcher: {name: none, options: [-x]}\n"),
     "HL426": Bad(TINY + "launcher: none\nnodes: 2\n", site="local"),
-    "HL427": Bad(TINY + "launcher: none\nnodes: 2\nhang: 20m\n"),
     "HL430": Bad(TINY + "container: {image: x, runtime: pyxis}\n", site="local"),
     "HL431": Bad(TINY + "container: docker://pytorch/pytorch\n"),
     "HL432": Bad(TINY + "container: {image: x, runtime: pyxis, binds: ['/tmp:b']}\n"),

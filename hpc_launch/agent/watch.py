@@ -69,8 +69,7 @@ class Watch:
         self.gpus = Gpus(options.sample_every)
 
     def say(self, event: str, **facts: Any) -> None:
-        facts.update(t=round(time.time(), 3), event=event)
-        self.out.write(json.dumps(facts) + "\n")
+        self.out.write(json.dumps({"t": round(time.time(), 3), **facts, "event": event}) + "\n")
 
     def run(self) -> None:
         heartbeat = Heartbeat(self.folder, self.options.node, self.top) if self.options.heartbeat else None
@@ -159,7 +158,7 @@ class Watch:
                 self.say("saved", seconds=int(saved.group(1)) / 1000.0)
             raised = RAISED.match(line)
             if raised is not None:
-                self.say("raised", rank=int(raised.group(1)), at=int(raised.group(2)) / 1000.0)
+                self.say("raised", rank=int(raised.group(1)), t=int(raised.group(2)) / 1000.0)
             found = MARK.match(line)
             if found is None:
                 continue

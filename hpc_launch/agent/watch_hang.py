@@ -233,13 +233,12 @@ class HangDetector:
     def end(self, ranks: Dict[int, Rank]) -> None:
         """Dump the stacks of all ranks, then end the ranks and the launcher."""
         self.say("hang", ranks=sorted(ranks))
-        before = {rank.rank: wakes(rank) for rank in ranks.values() if rank.alive()}
         self.wait_for_other_nodes()
-        alive = [rank for rank in ranks.values() if rank.alive() and rank.rank in before]
+        alive = [rank for rank in ranks.values() if rank.alive()]
         for rank in alive:
             ask_flight_recorder(rank)
         for rank in alive:
-            write_stack(rank, os.path.join(self.folder, "stacks", "rank-%d.txt" % rank.rank), before[rank.rank])
+            write_stack(rank, os.path.join(self.folder, "stacks", "rank-%d.txt" % rank.rank))
         for number in (signal.SIGABRT, signal.SIGKILL):
             for rank in alive:
                 if rank.alive():
@@ -266,17 +265,8 @@ def ask_flight_recorder(rank: Rank) -> None:
             pass
 
 
-def wakes(rank: Rank) -> int:
-    """How often the main thread of a rank has gone to sleep by itself (proc(5), status)."""
-    for line in text_of("/proc/%d/status" % rank.pid).splitlines():
-        if line.startswith("voluntary_ctxt_switches:"):
-            return int(line.split()[1])
-    return 0
-
-
-def write_stack(rank: Rank, path: str, before: int = 0) -> None:
-    """Write the state of a rank, the kernel function that it waits in, how often it has woken up since `before`, and
-    its stack from py-spy.
+def write_stack(rank: Rank, path: str) -> None:
+    """Write the state of a rank, the kernel function that it waits in, and its stack from py-spy.
 
     Only PATH is searched: what the rank calls its virtual environment may be a path inside an image, and outside it a
     folder that anybody can create.
@@ -290,8 +280,6 @@ def write_stack(rank: Rank, path: str, before: int = 0) -> None:
             text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
         except (OSError, subprocess.TimeoutExpired):
             pass
-    state = "waits in the kernel at: %s\nstate: %s\nwoke up: %d times\n" % (
-        rank.place(), (stat_of(rank.pid) or "?")[0], wakes(rank) - before
-    )  # fmt: skip
+    state = "waits in the kernel at: %s\nstate: %s\n" % (rank.place(), (stat_of(rank.pid) or "?")[0])
     with open(path, "w") as file:
         file.write(state + text)

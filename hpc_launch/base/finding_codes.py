@@ -112,7 +112,6 @@ class FindingCode(str, Enum):
     NUMA_BINDING_UNSUPPORTED = "HL424", "`numa_binding` requires PyTorch 2.9", "either"
     NO_LAUNCHER_OPTIONS = "HL425", "`launcher: none` has no options"
     PROGRAM_CANNOT_REACH_NODES = "HL426", "The program cannot reach the other nodes"
-    HANG_NOT_WATCHED = "HL427", "Hang detection not possible", "warning"
     NO_CONTAINERS = "HL430", "Container runtime not available"
     IMAGE_PULLED_BY_ALL_NODES = "HL431", "Every node would pull the image"
     INVALID_BIND = "HL432", "Invalid bind"

@@ -134,7 +134,6 @@ class Candidate(Struct, frozen=True):
 _NODE_STATES = {"NODE_FAIL": "node_failure", "BOOT_FAIL": "boot_failure", "LAUNCH_FAILED": "boot_failure"}
 
 
-_KILLED = "signal {} ended the job's script"
 _WHO_KILLS = "retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)"
 
 
@@ -174,7 +173,7 @@ def from_scheduler(evidence: Evidence) -> list[Candidate]:
     if evidence.end is None and state == "FAILED" and facts.signal not in {None, 0, 53}:
         # A script that sees the training end writes the record of its end, and Slurm says who cancels a job.
         when = "" if evidence.began else " before it began"
-        add("segfault_or_abort", "script_killed", 14, f"state {facts.state}: {_KILLED.format(facts.signal)}{when}")
+        add("segfault_or_abort", "script_killed", 14, f"{words}: signal {facts.signal} ended its script{when}")
         found[-1] = replace(found[-1], verdict="RETRY", advice=_WHO_KILLS)
     elif not evidence.began and (facts.signal == 53 or unlaunched):
         add("config_error", "output_path_unwritable", 25, f"{words}, exit code 0:{facts.signal or 53}")

@@ -130,7 +130,7 @@ class EndFacts(Struct, frozen=True):
 class NodeExit(Struct, frozen=True):
     """The exit code of the launcher on one node, or of one process."""
 
-    node: str | None
+    node: str
     code: int
     file: str = ""
     time: float | None = None

@@ -7,9 +7,8 @@
 4. What an exception is: its type, its errno, and the code that raised it (raised_by.py).
 5. Words, last. What a program prints never outranks the others.
 
-A rank that ended first is the first failure: by its own exception if it has one, else by the way it ended. A rank that
-reports only the loss of others did not fail first where another ended before it, with or without a word. Where nothing
-decides, no rank is named.
+The rank that ended first failed first: by its own exception if it has one, else by the way it ended, unless it only
+reports the loss of another that ended, with or without a word. Where nothing decides, no rank is named.
 """
 
 from __future__ import annotations
@@ -20,11 +19,12 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import process_ends, torchrun_failures
+from hpc_launch.diagnose import process_ends
 from hpc_launch.diagnose.diagnosis import Candidate, Quote
-from hpc_launch.diagnose.evidence import AgentNote, Evidence
+from hpc_launch.diagnose.evidence import AgentNote, Evidence, NodeExit, WorkerFailure
 from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS
 from hpc_launch.diagnose.root_cause import choose, compared, without_a_line
+from hpc_launch.diagnose.torchrun_failures import workers_of
 
 CONSEQUENCE = 50
 """From this order on, words report what the end of another process did to this one."""
@@ -72,7 +72,8 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if root.cause == "host_oom_kill":  # Slurm reports it in the log of any rank
         killed = next((end for end in ends if end.memory), None)
         return root if killed is None else _at(root, killed)
-    if not ends or _is_beyond_ranks(root, evidence):
+    hung = any(note.kind == "hang" for note in evidence.notes)  # the watcher ended them
+    if not ends or hung or (root.proven and root.code is None and root.order < CONSEQUENCE):
         return root
     if len(ends) == 1 and not any(one.rank is not None for one in solid):  # a program that is no rank among others
         root, *solid = [replace(one, rank=ends[0].rank) if one.rank is None else one for one in (root, *solid)]
@@ -129,13 +130,6 @@ def _is_victim(end: RankEnd, solid: Sequence[Candidate]) -> bool:
     return bool(words) and not _is_sudden(end) and not any(map(_is_own, words))
 
 
-def _is_beyond_ranks(root: Candidate, evidence: Evidence) -> bool:
-    """Whether it is known from Slurm or the watcher, and about more than one rank."""
-    if any(note.kind == "hang" for note in evidence.notes):
-        return True  # the watcher ended them
-    return root.proven and root.code is None and root.order < CONSEQUENCE
-
-
 def _is_own(one: Candidate) -> bool:
     """Whether a rank reports a cause of its own, such as an interrupt, not the loss of others or a mere end."""
     limit = SYMPTOM if one.failure_class == "cancelled_by_user" else CONSEQUENCE
@@ -172,14 +166,17 @@ def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
     for note in evidence.notes:
         if note.kind in _ENDED and note.rank is not None:
             found[note.rank] = _of_note(note, codes.get(note.rank))
-    ends: Iterable[RankEnd] = found.values() or [
-        RankEnd(one.rank, Quote(one.file, 0, f"it ended with {one.code}"), one.node, one.time, one.code)
-        for one in evidence.node_exits
-        if one.rank is not None
-    ]
-    by_srun = [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
-    ends = ends or _of_torchrun(evidence) or by_srun
+    # torchrun's list is not ordered by time, and names ranks that it ended itself.
+    others: Iterable[NodeExit | WorkerFailure] = [one for one in evidence.node_exits if one.rank is not None]
+    ends: Iterable[RankEnd] = found.values() or [_reported(one) for one in others or workers_of(evidence)]
+    ends = ends or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
     return sorted(ends, key=lambda one: math.inf if one.time is None else one.time)
+
+
+def _reported(one: NodeExit | WorkerFailure) -> RankEnd:
+    code, line = (one.code, 0) if isinstance(one, NodeExit) else (one.exit_code, one.exit_line)
+    quote, code = Quote(one.file, line, f"it ended with {code}"), code and process_ends.unfolded(code)
+    return RankEnd(one.rank or 0, quote, one.node or None, one.time, code)
 
 
 def _of_note(note: AgentNote, known: int | None) -> RankEnd:
@@ -194,18 +191,6 @@ def _of_note(note: AgentNote, known: int | None) -> RankEnd:
         gone=note.time,
         raised=note.raised is not None,
     )
-
-
-def _of_torchrun(evidence: Evidence) -> list[RankEnd]:
-    """Its list is not ordered by time, and names ranks that it ended itself."""
-    return [
-        RankEnd(
-            worker.rank, Quote(worker.file, worker.exit_line, f"exitcode  : {worker.exit_code}"), worker.node,
-            worker.time, None if worker.exit_code is None else process_ends.unfolded(worker.exit_code),
-        )
-        for worker in torchrun_failures.workers_of(evidence)
-        if worker.rank is not None
-    ]  # fmt: skip
 
 
 _OF_NOTES = {

@@ -35,8 +35,7 @@ class Frame(Struct, frozen=True):
         return f"{self.file}:{self.line} in {self.call}"
 
 
-_HEAD = 1000
-_FACTS = re.compile(r"^(?P<fact>state|waits in the kernel at|woke up): (?P<value>\w+)", re.MULTILINE)
+_FACTS = re.compile(r"^(state|waits in the kernel at): (\w+)", re.MULTILINE)
 _STOPPED = frozenset("TtDZ")
 """States of proc(5) in which a process does nothing: stopped, traced, in a call that cannot be interrupted, dead."""
 _FOR_OTHERS = line_pattern("for_others")
@@ -44,42 +43,22 @@ _FOR_OTHERS = line_pattern("for_others")
 
 
 class Stand(Struct, frozen=True):
-    """Where a rank is, in a training that hangs."""
+    """Where a rank is, in a training that hangs: its frames, its state as in proc(5), and what it waits in there."""
 
     frames: tuple[Frame, ...] = ()
     state: str = ""
-    """As in proc(5); empty where unknown."""
     kernel: str = ""
-    """The kernel function that its main thread waits in."""
-    wakes: int = 0
-    """How often the main thread went to sleep again while it was watched: it polls."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it cannot run."""
-        return self.state in _STOPPED
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for other ranks."""
-        return _waits(self.frames) or _FOR_OTHERS.search(self.kernel) is not None
 
     def __str__(self) -> str:
-        if self.stopped:
+        if self.state in _STOPPED:
             return f"was stopped (state {self.state})"
         return f"stood at {self.frames[0] if self.frames else self.kernel or 'a place unknown'}"
 
 
 def stand(text: str) -> Stand:
     """What the watcher wrote about a rank."""
-    facts = {found["fact"]: found["value"] for found in _FACTS.finditer(text[:_HEAD])}
-    wakes = facts.get("woke up", "")
-    return Stand(
-        stack(text.splitlines()),
-        facts.get("state", ""),
-        facts.get("waits in the kernel at", ""),
-        int(wakes) if wakes.isdecimal() else 0,
-    )
+    facts = dict(_FACTS.findall(text[:1000]))
+    return Stand(stack(text.splitlines()), facts.get("state", ""), facts.get("waits in the kernel at", ""))
 
 
 def late(stands: Mapping[int, Stand], *, some_left: bool) -> dict[int, Stand]:
@@ -87,18 +66,15 @@ def late(stands: Mapping[int, Stand], *, some_left: bool) -> dict[int, Stand]:
 
     `some_left`: other ranks ended well before, so that those which are still there are late.
     """
-    stopped = {rank: one for rank, one in stands.items() if one.stopped}
-    if stopped and len(stopped) < max(len(stands), 2):
-        return stopped
-    elsewhere = {rank: one for rank, one in stands.items() if not one.waits}
-    if some_left:
-        return elsewhere or dict(stands)
-    if len(elsewhere) == len(stands):  # nobody waits in a call for it; some may look again and again
-        elsewhere = {rank: one for rank, one in stands.items() if not one.wakes and (one.state or one.frames)}
-        elsewhere = elsewhere if any(one.state for one in elsewhere.values()) else {}
-    if 0 < len(elsewhere) < len(stands):
-        return elsewhere
-    return {rank: stands[rank] for rank in not_arrived({rank: one.frames for rank, one in stands.items()})}
+    stopped = {rank: one for rank, one in stands.items() if one.state in _STOPPED}
+    elsewhere = {
+        rank: one for rank, one in stands.items() if not (_waits(one.frames) or _FOR_OTHERS.search(one.kernel))
+    }
+    for found in (stopped, elsewhere):
+        if found and (len(found) < len(stands) or some_left or (found is stopped and len(stands) == 1)):
+            return found
+    odd = stands if some_left else not_arrived({rank: one.frames for rank, one in stands.items()})
+    return {rank: stands[rank] for rank in odd}
 
 
 def _waits(frames: tuple[Frame, ...]) -> bool:

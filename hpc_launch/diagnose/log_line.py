@@ -57,22 +57,9 @@ def with_gpu_message(text: str) -> str:
 LONGEST = 4000
 """Maximum number of characters that rules see; of a longer line the beginning and the end."""
 
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
-_STAMP = re.compile(r"\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?:? ")
-_RANK = re.compile(r"(?:[0-9a-f]{6,12} )?\[rank[ =]?(\d{1,7})\](?:: ?| \|\| ?| ?)(?=\[|[^\[])")
-_MPI = re.compile(r"\[\d{1,4},(\d{1,7})\](?:<\w+>)?:? ?")
-_DEFAULT = re.compile(r"\[[A-Za-z_]+(\d{1,4})\]:(?: |$)")
-_PDSH = re.compile(r"([a-z][a-z0-9.-]{0,60}\d[a-z0-9.-]{0,40}): (?=\s*\S)", re.IGNORECASE)
-_RAY = re.compile(r"\((?:[\w.]+ )?pid=\d+(?:, ip=([\d.]+))?\) ")
+_SENDER = "ansi stamp rank mpi default pdsh ray nccl kernel iso_kernel ompi ucx stepd bracket_node no_node"
+_OF = {name: line_pattern("sender_" + name) for name in _SENDER.split()}
 _INSIDE = line_pattern("inside")
-_NCCL = re.compile(r"([A-Za-z][\w.-]{0,80}):\d{1,8}:\d{1,8} \[(\d{1,3})\] (?:\S+ )?NCCL")
-_KERNEL = re.compile(r"\b\d{1,2} \d\d:\d\d:\d\d ([\w.-]{1,80}) (?:kernel|systemd|slurmd|nvidia|dcgm)")
-_ISO_KERNEL = re.compile(r"^20\d\d-\d\d-\d\dT[\d:.,+-]{8,30}Z? ([A-Za-z][\w.-]{0,80}) kernel")
-_OMPI = re.compile(r"\[([a-z][\w.-]{0,60}\d[\w.-]{0,30}):\d{2,8}\]")
-_UCX = re.compile(r"(?:\[\d+\.\d+\] )?\[([A-Za-z][\w.-]{0,80}):\d+ {0,4}:\d+(?:\]|:\d+\] +ib_)")
-_STEPD = re.compile(r"(?:slurmstepd-|slurmd\[)([\w.-]{1,80})(?:\]|): ")
-_BRACKET_NODE = re.compile(r"\] \[([a-z][a-z-]{0,20}\d{1,6}[\w-]{0,20})\] ")
-_NO_NODE = re.compile(r"^c10d$|Error|Exception|Warning|\.[A-Z]|\.(?:py|sh|cpp|cc|cu|h|c|log|so)\b|^\w*[a-z][A-Z]")
 _NOT_NODES = ("slurmstepd", "srun", "sbatch", "line", "python", "error", "warning", "bash", "ranks")
 
 
@@ -94,7 +81,7 @@ def plain(raw: bytes) -> str:
         raw = raw[: 2 * LONGEST] + b" ... " + raw[-2 * LONGEST :]
     text = raw.decode("utf-8", errors="replace")
     if not text.isprintable():
-        text = _ANSI.sub("", text.replace("\t", "    "))
+        text = _OF["ansi"].sub("", text.replace("\t", "    "))
     if len(text) > LONGEST:
         half = LONGEST // 2
         text = f"{text[:half]} ... {text[-half:]}"
@@ -110,16 +97,16 @@ def parse(text: str, task: int | None = None) -> LogLine:
     """
     rank = task
     node: str | None = None
-    stamp = _STAMP.match(text)
+    stamp = _OF["stamp"].match(text)
     body = text[stamp.end() :] if stamp else text
     for _ in range(3):
-        if (match := _RANK.match(body)) or (match := _MPI.match(body)):
+        if (match := _OF["rank"].match(body)) or (match := _OF["mpi"].match(body)):
             rank = int(match[1])
-        elif match := _DEFAULT.match(body):
+        elif match := _OF["default"].match(body):
             pass
-        elif match := _RAY.match(body):
+        elif match := _OF["ray"].match(body):
             node = match[1] or node
-        elif (match := _PDSH.match(body)) and _may_be_node(match[1]):
+        elif (match := _OF["pdsh"].match(body)) and _may_be_node(match[1]):
             node = match[1]
         else:
             break
@@ -133,18 +120,18 @@ def parse(text: str, task: int | None = None) -> LogLine:
 
 def _may_be_node(word: str) -> bool:
     """Whether a word before a colon is a host name, not an exception, a file or a program."""
-    return not word.lower().startswith(_NOT_NODES) and _NO_NODE.search(word) is None
+    return not word.lower().startswith(_NOT_NODES) and _OF["no_node"].search(word) is None
 
 
 def _node_inside(body: str) -> str | None:
-    for pattern in (_NCCL, _STEPD, _OMPI, _UCX):
+    for pattern in (_OF["nccl"], _OF["stepd"], _OF["ompi"], _OF["ucx"]):
         if match := pattern.match(body):
             return match[1]
     if "kernel" in body or "systemd" in body or "slurmd" in body:
-        for pattern in (_KERNEL, _ISO_KERNEL):
+        for pattern in (_OF["kernel"], _OF["iso_kernel"]):
             if match := pattern.search(body, 0, 300):
                 return match[1]
-    match = _BRACKET_NODE.search(body, 0, 300)
+    match = _OF["bracket_node"].search(body, 0, 300)
     return match[1] if match and _may_be_node(match[1]) else None
 
 

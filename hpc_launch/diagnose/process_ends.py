@@ -47,10 +47,9 @@ def _meanings() -> dict[str | int, Meaning]:
 
 def code_of(how: str) -> int | None:
     """The code in a report: a number, or the name of a signal as strsignal(3) or signal(7) spells it."""
-    word = how.strip()
-    if word.lstrip("-").isdecimal():
-        return unfolded(int(word))
-    number = _NAMES.get(word) or getattr(signal, word, None)
+    if how.lstrip("-").isdecimal():
+        return unfolded(int(how))
+    number = _NAMES.get(how) or getattr(signal, how, None)
     return None if number is None else -int(number)
 
 

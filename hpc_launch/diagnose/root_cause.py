@@ -133,8 +133,7 @@ def without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate 
     if failed:
         exit_ = min(failed, key=lambda one: math.inf if one.time is None else one.time)
         what = "the launcher" if exit_.rank is None else f"rank {exit_.rank}"
-        place = f" on {exit_.node}" if exit_.node else ""
-        quotes = (Quote(exit_.file, 0, f"{what}{place} ended with {exit_.code}"),)
+        quotes = (Quote(exit_.file, 0, f"{what} on {exit_.node} ended with {exit_.code}"),)
         return Candidate("user_code_error", "task_exit_nonzero", 66, quotes, exit_.node, exit_.rank, exit_.time)
     lines = sum(scan.lines for scan in evidence.logs)
     warned = choose(faint) if not evidence.of_a_run and lines <= SHORT else None

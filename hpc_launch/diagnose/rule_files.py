@@ -14,6 +14,7 @@ FOLDER = Path(__file__).resolve().parent / "rules"
 """The shipped rules; `meanings/` holds what does not depend on words."""
 
 
+@cache
 def read_rules(name: str, kind: Any) -> Any:
     """The content of a file as this type. Raises FileNotFoundError for a broken install.
 
@@ -26,9 +27,4 @@ def read_rules(name: str, kind: Any) -> Any:
 @cache
 def line_pattern(name: str) -> re.Pattern[str]:
     """The expression of this name in `meanings/lines.yaml`."""
-    return re.compile("".join(_pieces()[name]))
-
-
-@cache
-def _pieces() -> Any:
-    return read_rules("meanings/lines.yaml", dict[str, list[str]])
+    return re.compile("".join(read_rules("meanings/lines.yaml", dict[str, list[str]])[name]))

@@ -140,8 +140,7 @@ def node_exits(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[NodeE
     for number, rank, path in attempt.exit_files():
         with suppress(OSError, ValueError):
             code, written = int(read_text(path, errors="replace").strip()), path.stat().st_mtime
-            unnamed = None if number is None else f"node {number}"
-            name = nodes[0] if len(nodes) == 1 else _name(number, nodes) or unnamed
+            name = _name(number, nodes) or ("" if number < 0 else f"node {number}")
             yield NodeExit(name, code, _relative(path, attempt), written, rank)
 
 
@@ -149,10 +148,8 @@ def notes(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]
     """What the watchers recorded: which rank ended first and how, and whether the training hung."""
     yield from _hang_note(attempt, nodes)
     for number, path in attempt.watcher_files():
-        raised: dict[int | None, float | None] = {}
+        raised = {event.rank: event.t for event in watcher_events(path) if event.event == "raised"}
         for event in watcher_events(path):
-            if event.event == "raised":
-                raised[event.rank] = event.at
             note = _event_note(event, _relative(path, attempt), _name(number, nodes) or event.host)
             if note is not None:
                 yield replace(note, oom_kill=event.oom_kill, raised=raised.get(event.rank))
@@ -162,8 +159,7 @@ def _hang_note(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[Agent
     hang = read_hang(attempt)
     if hang is None:
         return
-    text = "no output and no work"
-    text += f" for {hang.silent_s:.0f} s" if hang.silent_s is not None else ""
+    text = "no output and no work" + ("" if hang.silent_s is None else f" for {hang.silent_s:.0f} s")
     missing = missing_ranks(attempt)
     text += "".join(f"; rank {rank} {place}" for rank, place in list(missing.items())[:3])
     text += " while others waited" if missing else ""
@@ -179,11 +175,9 @@ def _event_note(event: WatcherEvent, file: str, node: str | None) -> AgentNote |
         if event.oom_kill:
             text = f"rank {rank} was killed for its memory"
             return AgentNote("oom_kill", file, text, node, rank, event.t, signal, code)
-        if signal or code:
-            how = f"by signal {signal}" if signal else f"with exit code {code}"
-            return AgentNote("death", file, f"rank {rank} ended {how}", node, rank, event.t, signal, code)
-        if code == 0:
-            return AgentNote("left", file, f"rank {rank} ended with exit code 0", node, rank, event.t, code=code)
+        if signal or code is not None:
+            text = f"rank {rank} ended " + (f"by signal {signal}" if signal else f"with exit code {code}")
+            return AgentNote("death" if signal or code else "left", file, text, node, rank, event.t, signal, code)
         if event.oom_kill is False:
             return AgentNote("spared", file, f"rank {rank} ended, and not for its memory", node, rank, event.t)
     if event.event in {"gpu_fault", "xid"}:

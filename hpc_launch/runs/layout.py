@@ -173,10 +173,10 @@ class AttemptFolder:
         for match, path in _listed(self.logs, _NODE_LOG):
             yield int(match[1]), None if match[2] is None else int(match[2]), path
 
-    def exit_files(self) -> Iterator[tuple[int | None, int | None, Path]]:
-        """The files with the exit codes of the launchers, by node, or of the processes, by rank."""
+    def exit_files(self) -> Iterator[tuple[int, int | None, Path]]:
+        """The files with the exit codes of the launchers, by node, or of the processes, also by rank."""
         for match, path in _listed(self.logs, _EXIT):
-            yield int(match[1]) if match[1] else None, int(match[2]) if match[2] else None, path
+            yield int(match[1] or -1), int(match[2]) if match[2] else None, path
 
     def error_files(self) -> Iterator[tuple[int, Path]]:
         """The error files of torchelastic's agents, by node."""

@@ -307,7 +307,7 @@ def test_how_far_the_processes_are_is_one_event_for_each_change(tmp_path: Path) 
         assert wait_for("joined")[2:] == [{"-": "joined"}]
         events = [json.loads(line) for line in told.read_text().splitlines()]
         assert [event["seconds"] for event in events if event["event"] == "saved"] == [1.5]
-        assert [(event["rank"], event["at"]) for event in events if event["event"] == "raised"] == [(1, 1795659363.139)]
+        assert [(event["rank"], event["t"]) for event in events if event["event"] == "raised"] == [(1, 1795659363.139)]
     finally:
         watcher.kill()
         watcher.wait()

@@ -79,7 +79,6 @@ COLLECTIVE = (Frame("/v/torch/distributed/distributed_c10d.py", 9, "all_reduce")
 RECEIVES, SLEEPS = Stand(state="S", kernel="wait_woken"), Stand(state="S", kernel="hrtimer_nanosleep")
 SPINS = Stand(state="R", kernel="running")
 STOPPED, IN_THE_DISK = Stand(state="T", kernel="do_signal_stop"), Stand(state="D", kernel="folio_wait_bit_common")
-POLLS = Stand(state="S", kernel="hrtimer_nanosleep", wakes=12)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +90,6 @@ POLLS = Stand(state="S", kernel="hrtimer_nanosleep", wakes=12)
         ([RECEIVES, SLEEPS], False, [1]),
         ([SPINS, RECEIVES], False, [0]),
         ([Stand(COLLECTIVE, "R", "running"), SPINS], False, [1]),
-        ([POLLS, SLEEPS], False, [1]),
-        ([POLLS, SPINS], False, [1]),
         ([RECEIVES, RECEIVES], False, []),
         ([SLEEPS, SLEEPS], False, []),
         ([STOPPED, STOPPED], False, []),
@@ -107,7 +104,7 @@ def test_the_rank_that_the_others_wait_for(stands: list[Stand], some_left: bool,
 
 
 def test_what_the_watcher_writes_about_a_rank_is_read() -> None:
-    found = stand("waits in the kernel at: do_signal_stop\nstate: T\nwoke up: 3 times\n" + SPY)
-    assert (found.state, found.kernel, found.wakes, found.frames[-1].call) == ("T", "do_signal_stop", 3, "<module>")
+    found = stand("waits in the kernel at: do_signal_stop\nstate: T\n" + SPY)
+    assert (found.state, found.kernel, found.frames[-1].call) == ("T", "do_signal_stop", "<module>")
     assert str(found) == "was stopped (state T)"
     assert stand("") == Stand()

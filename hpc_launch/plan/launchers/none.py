@@ -25,12 +25,6 @@ def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
         )
         hint = "use `environment:`, or a launcher that is started on each node"
         draft.fault(FindingCode.PROGRAM_CANNOT_REACH_NODES, message, ("launcher",), hint)
-    if job.hang.watch and job.max_nodes > 1 and draft.resolved.origin("hang").layer != "default":
-        message = (
-            "with `launcher: none` on several nodes a hang is not seen: only the program knows its processes there"
-        )
-        hint = "use one node, or a launcher that hpc-launch starts on each node"
-        draft.fault(FindingCode.HANG_NOT_WATCHED, message, ("hang",), hint, "warning")
     if local and job.max_nodes > 1:
         message = "a program that starts its own processes can use only one node on this machine"
         draft.fault(FindingCode.PROGRAM_CANNOT_REACH_NODES, message, ("nodes",), "set `nodes` to 1 on this site")

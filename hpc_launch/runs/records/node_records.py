@@ -118,8 +118,6 @@ class WatcherEvent(Struct, frozen=True, kw_only=True):
     """Whether the kernel killed the rank for memory; None where nothing tells."""
     text: str | None = None
     """What nvidia-smi reports about a GPU that broke."""
-    at: _Time | None = None
-    """In a `raised` event, when an exception ended the rank's program."""
     ranks: Any = None
     """Process ids by rank in a `ranks` event, a list of ranks in a `hang` event."""
     marks: dict[str, str] = {}
