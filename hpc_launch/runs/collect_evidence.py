@@ -151,7 +151,9 @@ def with_original(diagnosis: Diagnosis, run: RunFolder) -> Diagnosis:
 def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = None) -> Evidence:
     """Collect the evidence of an attempt."""
     files = Reader().read(attempt)
-    record = files.final or _from_accounting(files) or word
+    # Of a job that never began, or whose steps the driver has already, the accounting knows no more.
+    known = word is not None and word.ended_for_good and (bool(word.steps) or files.claim is None)
+    record = files.final or (word if known else _from_accounting(files) or word)
     nodes = files.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
     end, cancel = _end_facts(files), files.cancel
     start = StartupReader().read(files)

@@ -89,8 +89,7 @@ def _find_run(text: str, index: Index) -> RunFolder:
 
 def _was_refused(run: RunFolder) -> bool:
     """Whether the scheduler took no job of a run or a sweep."""
-    sweep = sweep_of(run)
-    claims = [read_claim(one) for one in (sweep.arrays() if sweep is not None else run.attempts())]
+    claims = list(map(read_claim, sweep.arrays() if (sweep := sweep_of(run)) else run.attempts()))
     return bool(claims) and all(claim is not None and was_refused(claim.void) for claim in claims)
 
 

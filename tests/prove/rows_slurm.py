@@ -138,14 +138,13 @@ ROWS = (
         attempts=(2, 3, 4),
         note="Slurm warns up to a minute early, so the steps of an attempt differ",
     ),
-    limited(
+    ended(
         "limit-no-checkpoint",
         "the time limit, without any checkpoint",
+        ("time_limit",),
         job=LIMIT,
         args={**SLOW, "every": 0},
-        state="FAILED",
-        loss=None,
-        note="the second attempt makes no progress, so the run stops",
+        note="another attempt would begin again",
     ),
     Row(
         "preempted",
