@@ -270,9 +270,8 @@ def _needs_verdict(state: str, view: AttemptView) -> bool:
     """Whether a driver has to decide on an attempt in this state; one that ended after a warning may continue."""
     if state == "COMPLETED":
         return view.warned
-    if never_submitted(view.files.void) and view.files.attempt.number == 1:
-        return False  # the user saw that submission fail
-    return state in FINAL_RUN_STATES
+    seen = never_submitted(view.files.void) and view.files.attempt.number == 1  # the user saw that submission fail
+    return state in FINAL_RUN_STATES and not seen
 
 
 def _pause_until(files: list[AttemptFiles], state: str) -> float | None:
