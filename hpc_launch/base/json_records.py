@@ -105,7 +105,8 @@ def _number(value: object) -> float | None:
 
 def _text(value: object) -> str | None:
     if isinstance(value, str):
-        return value
+        # JSON can hold half a character (a lone surrogate), which no file or terminal can.
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
     return str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18 else None
 
 
@@ -188,7 +189,7 @@ def _mapping(converter: Callable[[Any], Any], value: Any) -> Any:
     """All valid values of an object."""
     if not isinstance(value, dict):
         raise ValidationError("not a JSON object")
-    return {str(key): result for key, item in value.items() for result in _valid(converter, item)}
+    return {_text(key) or "": result for key, item in value.items() for result in _valid(converter, item)}
 
 
 def _valid(converter: Callable[[Any], Any], value: Any) -> Iterator[Any]:

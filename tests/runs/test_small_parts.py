@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.json_records import as_record
+from hpc_launch.base.json_records import as_record, read_record
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
@@ -85,6 +86,22 @@ def test_a_record_is_read_field_by_field() -> None:
     assert record.recovery.queue == "7"
     assert as_record({"source": "sacct"}, JobRecord) is None, "no job id, no state"
     assert as_record([], PlanRecord) is None
+
+
+def test_half_a_character_in_a_record_is_no_internal_error(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text('{"run": "a\\ud800b", "keys": {"\\udfff": "\\udc80"}, "words": ["\\ud83d\\ude00"]}')
+    found = read_record(path, Shown)
+    assert found == Shown(run="a?b", keys={"?": "?"}, words=["\U0001f600"])
+    (tmp_path / "text").write_text(str(found), encoding="utf-8")
+
+
+class Shown(Struct):
+    """A record with texts at all levels."""
+
+    run: str
+    keys: dict[str, str] = {}
+    words: list[str] = []
 
 
 def test_a_requeued_attempt_runs_the_plan_before_it(tmp_path: Path) -> None:
