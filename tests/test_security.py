@@ -685,6 +685,35 @@ def test_a_detection_rule_does_not_show_the_value_of_a_variable() -> None:
     assert detect_profile.match_reasons(rule, machine) == ["BW_SESSION=h*"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "used"),
+    [
+        ("{env: {HF_TOKEN: 'hf_a*'}}", False),
+        ("{env: {HF_TOKEN: '[a-m]*'}}", False),
+        ("{env: {HF_TOKEN: 'hf_?'}}", False),
+        ("{env: {SYSTEMNAME: juwels}}", True),
+        ("{env: {JUWELS_SITE: '*'}}", True),
+        ("{path: PRIVATE/id_production}", False),
+        ("{path: PRIVATE/../private/x}", False),
+        ("{path: /etc/centre-name}", True),
+        ("{host: 'login*.centre'}", True),
+    ],
+)
+def test_a_team_s_detection_rules_cannot_ask_for_a_part_of_a_secret(
+    team: Path, tmp_path: Path, rule: str, used: bool
+) -> None:
+    """One profile for each first character: the partition of the chosen one tells it to whoever looks at the queue."""
+    (tmp_path / "private").mkdir(mode=0o700)
+    text = f"name: x\ndetect: [{rule.replace('PRIVATE', str(tmp_path / 'private'))}]\n{SITE}"
+    (team / "x.yaml").write_text(text)
+    (team / "x.yaml").chmod(0o666)
+    (found,) = [one for one in candidates() if one.name == "x"]
+    assert bool(found.rules) == used
+    assert (found.fault is None) == used
+    trust([digest(text)], "x")
+    assert [one.rules for one in candidates() if one.name == "x"] != [()]
+
+
 def test_a_team_s_detection_rules_take_little_time(team: Path) -> None:
     for name in "abcde":
         text = "".join(f"  - {{host: 'h{k}.example'}}\n" for k in range(30_000))

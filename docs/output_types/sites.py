@@ -181,6 +181,7 @@ class TeamAdded(Output):
     revision: Annotated[str | None, doc("the revision that was asked for; null for a folder or file")]
     commit: Annotated[str | None, doc("the pinned commit, or the digest of a file; null for a folder")]
     profiles: Annotated[list[str], doc("names of its profiles")]
+    rules: Annotated[list[str], doc("files with its failure rules")]
     findings: Annotated[list[Finding], doc("HL313 for each profile that is not used until `--trust` names the commit")]
 
 

@@ -267,12 +267,15 @@ def _print_team(team: Team, *, as_json: bool) -> None:
     single = os.path.isfile(team.url)
     names = [team.name] if single else [path.stem for path in team_sources.profiles_in(team.folder)]
     findings = list(team_sources.files_to_review(team))
+    rules = [path.name for path in team_sources.failure_rules(team)]
     if as_json:
         source = {"name": team.name, "url": team.url, "revision": team.revision, "commit": team.commit}
-        echo_json({**source, "profiles": names, "findings": [finding.as_json() for finding in findings]})
+        content = {"profiles": names, "rules": rules}
+        echo_json({**source, **content, "findings": [finding.as_json() for finding in findings]})
         return
     at = f" at {team.commit}" if team.commit else ""
-    print_note(f"{team.name}: {team.url}{at}; profiles: {', '.join(names) or 'none'}")
+    also = f"; failure rules: {', '.join(rules)}" if rules else ""
+    print_note(f"{team.name}: {team.url}{at}; profiles: {', '.join(names) or 'none'}{also}")
     warn(findings)
 
 

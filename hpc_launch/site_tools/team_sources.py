@@ -15,7 +15,8 @@ from msgspec.structs import asdict
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_text, write_json
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.job.yaml_source import MAX_BYTES, read_document
 from hpc_launch.sites import trust
@@ -87,7 +88,8 @@ def remove(name: str) -> str:
     team = get_team(name)
     with _report_write_errors(name):
         trust.withdraw(name)
-        trust.withdraw(team.url)
+        for place in (team.url, str(teams_folder() / name)):
+            trust.withdraw(place)
         shutil.rmtree(teams_folder() / name)
     return team.url
 
@@ -111,6 +113,17 @@ def files_to_review(team: Team) -> Iterator[Finding]:
         document, _ = read_document(path)
         if document is not None and not trust.is_trusted(path, document):
             yield from trust.untrusted_keys(path, document, parse_layer(path.stem, document, []))
+    for path in failure_rules(team):
+        text = read_text(path, errors="replace", longest=MAX_BYTES)
+        if not trust.is_trusted_text(text):
+            message = "the failure rules are not trusted: they replace none and report no node to others"
+            hint = f"review them, then run `hpc-launch sites add {path} --trust {trust.digest(text)}`"
+            yield Finding(FindingCode.UNTRUSTED_CODE, message, Place(str(path)), hint, "warning")
+
+
+def failure_rules(team: Team) -> list[Path]:
+    """The files with failure rules of a team."""
+    return sorted(path for path in team.folder.glob(f"rules/*{ENDING}") if os.path.isfile(path))
 
 
 @contextmanager
@@ -176,7 +189,7 @@ def _copy(name: str, url: str, revision: str, trusted: str | None) -> Team:
         if not profiles_in(profiles):
             message = f"no profile found in {url} at {revision}"
             raise UsageError(message, "put profiles at the top level or in the folder sites")
-        team = Team(name, url, revision, commit)
+        team, existing = Team(name, url, revision, commit), find_team(name)
         with _report_write_errors(name):
             home = make_private(teams_folder() / name)
             draft = tempfile.mkdtemp(prefix=".", dir=home)
@@ -185,11 +198,11 @@ def _copy(name: str, url: str, revision: str, trusted: str | None) -> Team:
                 shutil.rmtree(draft)
             else:
                 os.rename(draft, team.folder)
-            before = trust.trusted_digests(name)
-            digests = {
-                trust.digest(path.read_text("utf-8", "surrogateescape")) for path in profiles.rglob(f"*{ENDING}")
-            }
-            trust.trust(digests if trusted is not None else digests & before, name)
+            paths = profiles.rglob(f"*{ENDING}")
+            if trusted is not None:
+                trust.trust({trust.digest(path.read_text("utf-8", "surrogateescape")) for path in paths}, name)
+            elif existing is None or existing.commit != commit:
+                trust.withdraw(name)  # the trust is in a commit as a whole
             write_json(home / RECORD, asdict(team))
             for other in home.iterdir():
                 if other not in (team.folder, home / RECORD):

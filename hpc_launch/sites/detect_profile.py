@@ -8,6 +8,7 @@ none of them matches.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -19,9 +20,10 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.files import read_text
-from hpc_launch.job.yaml_source import MAX_BYTES, parse_document
+from hpc_launch.job.yaml_source import MAX_BYTES, parse_document, read_document
 from hpc_launch.sites.profile import DetectionRule
-from hpc_launch.sites.search_path import ProfileFile, profile_files
+from hpc_launch.sites.search_path import OWN_LAYERS, ProfileFile, profile_files
+from hpc_launch.sites.trust import is_trusted
 
 _TOP_KEY = re.compile(r"^([A-Za-z_]+):", re.MULTILINE)
 
@@ -73,7 +75,28 @@ def _rules(file: ProfileFile) -> tuple[tuple[DetectionRule, ...], str | None]:
     except ValidationError as error:
         return (), f"{path}: detect: {error}"
     # A rule without keys would match every machine.
-    return tuple(rule for rule in rules if rule != DetectionRule()), None
+    rules = [rule for rule in rules if rule != DetectionRule()]
+    if file.layer not in OWN_LAYERS and any(map(_is_private, rules)):
+        whole, _ = read_document(path)
+        if whole is None or not is_trusted(path, whole):
+            rules = [rule for rule in rules if not _is_private(rule)]
+            fault = f"{path}: detect: a file that is not trusted may not test parts of variables or private paths"
+            return tuple(rules), None if rules else fault
+    return tuple(rules), None
+
+
+def _is_private(rule: DetectionRule) -> bool:
+    """Whether a rule asks what only the user may know. The queue shows whether it matches, by the site's partition."""
+    parts = any(pattern != "*" and re.search(r"[*?\[]", pattern) for pattern in rule.env.values())
+    return parts or (rule.path is not None and not _visible_to_all(Path(rule.path)))
+
+
+def _visible_to_all(path: Path) -> bool:
+    """Whether every user can find out if a path exists. Folders that do not exist hide nothing."""
+    try:
+        return all(folder.stat().st_mode & 0o001 for folder in path.parents if os.path.exists(folder))
+    except OSError:
+        return False
 
 
 def _top_level_block(text: str, key: str) -> str | None:

@@ -100,11 +100,6 @@ def _lines() -> list[str]:
         return []
 
 
-def trusted_digests(name: str) -> frozenset[str]:
-    """The digests that were trusted for a team or file."""
-    return frozenset(one for one, _, owner in (line.partition(" ") for line in _lines()) if owner == name)
-
-
 def trust(digests: Iterable[str], name: str) -> None:
     """Trust these contents instead of all that were trusted before for a team or file, `name`. Raises OSError."""
     others = [line for line in _lines() if line.partition(" ")[2] != name]

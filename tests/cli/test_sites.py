@@ -317,6 +317,41 @@ def test_a_commit_is_trusted_until_its_profiles_change_or_are_removed(desk: Desk
     assert "HL313" in desk.add("--revision", "v2"), "removal withdraws the trust"
 
 
+def test_trust_in_a_commit_is_no_trust_in_later_ones(desk: Desk) -> None:
+    """Of two files that were trusted together, a later commit may keep one that is wrong without the other."""
+    commit = desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n", other=PROFILE)
+    desk.add("--revision", "v2", "--trust", commit)
+    desk.commit("v3", other=PROFILE.replace("1h", "2h"))
+    desk.sites("update", "sites", "--revision", commit)
+    assert "echo hi\n" in desk.call("render", "job.yaml").stdout
+    assert "HL313" in desk.sites("update", "sites", "--revision", "v3").stderr
+    assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
+
+
+def test_removal_ends_the_trust_in_files_of_a_team(desk: Desk) -> None:
+    commit = desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
+    desk.add("--revision", "v2")
+    copy = desk.teams / "sites" / commit / "mine.yaml"
+    desk.sites("add", str(copy), "--trust", digest(copy.read_text()))
+    assert "echo hi\n" in desk.call("render", "job.yaml").stdout
+    desk.sites("remove", "sites")
+    assert "HL313" in desk.add("--revision", "v2")
+
+
+def test_failure_rules_of_a_team_are_shown(desk: Desk) -> None:
+    folder = desk.folder / "shared"
+    (folder / "rules").mkdir(parents=True)
+    (folder / "rules" / "ours.yaml").write_text(RULE)
+    for path in (folder, folder / "rules", folder / "rules" / "ours.yaml"):
+        path.chmod(path.stat().st_mode | 0o002)
+    (folder / "mine.yaml").write_text(PROFILE)
+    said = desk.sites("add", str(folder), "--name", "team").stderr
+    assert "failure rules: ours.yaml" in said
+    assert "rules/ours.yaml: HL313 warning: the failure rules are not trusted" in said
+    found = json.loads(desk.sites("add", str(folder), "--name", "team", "--json").stdout)
+    assert found["rules"] == ["ours.yaml"]
+
+
 def test_a_file_of_others_is_trusted_by_its_digest(desk: Desk) -> None:
     sites = desk.folder / "work" / ".hpc-launch" / "sites"
     sites.mkdir(parents=True)
