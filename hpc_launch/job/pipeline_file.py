@@ -39,7 +39,7 @@ class PipelineFile(Struct, frozen=True):
     def references(self, stage: str) -> dict[str, KeyPath]:
         """The values of other stages that a stage uses, such as `train.checkpoint`, with their places."""
         found: dict[str, KeyPath] = {}
-        for path, text in _texts(merged(self.document, stage).data, ()):
+        for path, text in merged(self.document, stage).written.items():
             for match in _PLACEHOLDER.finditer(text, 0, end_of_placeholders(text)):
                 name = match[1] or ""
                 if name.partition(".")[0] in self.stages:
@@ -93,8 +93,8 @@ def made_up(names: Mapping[str, object]) -> dict[str, str]:
 def stage_document(pipeline: PipelineFile, stage: str, values: Mapping[str, str]) -> Document:
     """The job file of a stage, as text, too: the shared keys, its own, and the values of other stages filled in."""
     whole = merged(pipeline.document, stage)
-    written = dict(whole.written)
-    data = _filled(whole.data, (), values, written)
+    data, written = whole.data, dict(whole.written)
+    _fill(data, values, written)
     if any(keys.on is not None and keys.on.checkpoint == stage for keys in pipeline.stages.values()):
         data["checkpoint"] = {**(data.get("checkpoint") or {}), "follow": True}
     data["name"] = written["name",] = f"{pipeline.name}-{stage}"
@@ -119,30 +119,19 @@ def merged(document: Document, stage: str) -> Document:
     return Document(result.data, result.places, result.key_places, result.written)
 
 
-def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(value, str):
-        yield path, value
-    children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
-        yield from _texts(child, (*path, key))
-
-
-def _filled(value: Any, path: KeyPath, values: Mapping[str, str], written: dict[KeyPath, str]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _filled(child, (*path, key), values, written) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_filled(child, (*path, at), values, written) for at, child in enumerate(value)]
-    if not isinstance(value, str):
-        return value
+def _fill(data: Any, values: Mapping[str, str], written: dict[KeyPath, str]) -> None:
+    """Fill in the values of other stages, in the data and in the texts as written."""
 
     def one(match: re.Match[str]) -> str:
         filled = values.get(match[1] or "")
         return match[0] if filled is None else filled.replace("${", "$${")
 
-    text = _PLACEHOLDER.sub(one, value) if "${" in value else value
-    if path in written:
-        written[path] = text
-    return text
+    for path, text in written.items():
+        if "${" in text:
+            holder = data
+            for key in path[:-1]:
+                holder = holder[key]
+            holder[path[-1]] = written[path] = _PLACEHOLDER.sub(one, text)
 
 
 Fault = Callable[[str, KeyPath, str], None]

@@ -14,7 +14,7 @@ from hpc_launch.job.reader import check
 from hpc_launch.job.retry import FAILURE_CLASSES
 from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.units import format_time
-from hpc_launch.plan.environment import NAME, SCRIPT_VARIABLES
+from hpc_launch.plan.environment import NAME, is_script_variable
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive
 from hpc_launch.plan.plan_draft import PlanDraft
@@ -233,7 +233,7 @@ def mail_options(draft: PlanDraft) -> Iterator[Directive]:
 
 def _is_name(draft: PlanDraft, text: str) -> bool:
     """Whether a text names a variable; HL551 if not, without the text: it may be the address."""
-    if NAME.match(text) and text not in SCRIPT_VARIABLES:
+    if NAME.match(text) and not is_script_variable(text):
         return True
     hint = "write the name of a variable, such as SLACK_URL, and set it in your shell or in secrets.env (mode 0600)"
     message = "`notify.webhook` must be the name of a variable that holds the address"
