@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import UsageError
+from hpc_launch.job.container import SECRET_VALUE
 
 MAX_BYTES = 4 << 20
 """Slurm's default limit of a script (slurm.conf(5), max_script_size)."""
@@ -172,22 +173,17 @@ _QUOTED = r"(\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)"
 _ASSIGNED = re.compile(rf"\b((?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD))=(?![\"']?\$){_QUOTED}")
 _OPTION = re.compile(rf"((?i:--?[\w-]*(?:api[_-]?key|token|password|secret)(?:=|\s+)))(?![\"']?\$){_QUOTED}")
 _LOGIN = re.compile(r"((?:wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b[^;&|]*?)(\s)([A-Za-z0-9_]{16,})")
-_CREDENTIAL = re.compile(
-    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|"
-    r"glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|(?<=://)[^\s/:@]+:[^\s/@]+(?=@))"
-)
-"""What the services themselves mark as a key, and a password in a URL."""
 
 
 def without_secrets(text: str) -> str:
     """The text, with dots in place of values that look like a password or a key."""
-    return _CREDENTIAL.sub("…", _LOGIN.sub(r"\1\2…", _OPTION.sub(r"\1…", _ASSIGNED.sub(r"\1=…", text))))
+    return SECRET_VALUE.sub("…", _LOGIN.sub(r"\1\2…", _OPTION.sub(r"\1…", _ASSIGNED.sub(r"\1=…", text))))
 
 
 def take_out(text: str) -> tuple[str, list[str]]:
     """A value without secrets, and the secret variables that it reads."""
     names = re.findall(r"(?<!\$)\$\{shell\.(\w*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD))\}", text)
-    return _CREDENTIAL.sub("…", _ASSIGNED.sub(r"\1=…", text)), names
+    return SECRET_VALUE.sub("…", _ASSIGNED.sub(r"\1=…", text)), names
 
 
 class LineAccount(Struct):

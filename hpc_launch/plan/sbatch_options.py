@@ -138,25 +138,16 @@ def _for(origin: Origin, given: str) -> Origin:
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 _REFUSED_IN_VALUE = re.compile(r"[^\x20-\x7e]|[\"'\\`#]")
-RESERVED_OPTIONS = {
+_NOT_FOR_JOBS = ("requeue", "no-requeue", "open-mode", "wrap", "array", "parsable", "test-only", "wait")
+RESERVED_OPTIONS: dict[str, str | None] = {
     "job-name": "name",
-    "nodes": "nodes",
+    **dict.fromkeys(("nodes", "no-kill"), "nodes"),
     "time": "time",
-    "output": "run_dir",
-    "error": "run_dir",
-    "ntasks": "processes_per_node",
-    "ntasks-per-node": "processes_per_node",
-    "requeue": None,
-    "no-requeue": None,
-    "open-mode": None,
+    **dict.fromkeys(("output", "error"), "run_dir"),
+    **dict.fromkeys(("ntasks", "ntasks-per-node"), "processes_per_node"),
     "signal": "checkpoint.signal_before",
-    "wrap": None,
-    "array": None,
-    "parsable": None,
-    "test-only": None,
-    "wait": None,
-    "no-kill": "nodes",
     "export": "env",
+    **dict.fromkeys(_NOT_FOR_JOBS),
 }
 """sbatch options that are set from other keys, with the key to use instead."""
 

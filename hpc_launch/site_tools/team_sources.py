@@ -15,8 +15,7 @@ from msgspec.structs import asdict
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_text, write_json
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.job.yaml_source import MAX_BYTES, read_document
 from hpc_launch.sites import trust
@@ -113,12 +112,6 @@ def files_to_review(team: Team) -> Iterator[Finding]:
         document, _ = read_document(path)
         if document is not None and not trust.is_trusted(path, document):
             yield from trust.untrusted_keys(path, document, parse_layer(path.stem, document, []))
-    for path in failure_rules(team):
-        text = read_text(path, errors="replace", longest=MAX_BYTES)
-        if not trust.is_trusted_text(text):
-            message = "the failure rules are not trusted: they replace none and report no node to others"
-            hint = f"review them, then run `hpc-launch sites add {path} --trust {trust.digest(text)}`"
-            yield Finding(FindingCode.UNTRUSTED_CODE, message, Place(str(path)), hint, "warning")
 
 
 def failure_rules(team: Team) -> list[Path]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.container import SECRET_NAME
+from hpc_launch.job.container import SECRET_NAME, SECRET_VALUE
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.sites.job_settings import ACTIONS, ACTIONS_BY_PLACE
 from hpc_launch.sites.profile import SiteProfile
 
-_TOKEN = re.compile(
-    r"\b(hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|glpat-[\w-]{20,}|sk-[\w-]{30,})|-----BEGIN [A-Z ]*KEY"
-)
 _ASKS_FOR_GPUS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"})
 Fault = tuple[FindingCode, KeyPath, str, str]
 """Code, place, message and hint."""
@@ -26,7 +22,7 @@ def find_tokens(document: Document) -> Iterator[Finding]:
     """HL317 for text in the format of a well-known service's access token."""
     message, hint = "the text looks like an access token", "remove it and revoke it: others may have seen it"
     for path, text in document.written.items():
-        if _TOKEN.search(text):
+        if SECRET_VALUE.search(text):
             yield Finding(FindingCode.SECRET_IN_PROFILE, message, document.places.get(path), hint)
 
 

@@ -347,7 +347,6 @@ def test_failure_rules_of_a_team_are_shown(desk: Desk) -> None:
     (folder / "mine.yaml").write_text(PROFILE)
     said = desk.sites("add", str(folder), "--name", "team").stderr
     assert "failure rules: ours.yaml" in said
-    assert "rules/ours.yaml: HL313 warning: the failure rules are not trusted" in said
     found = json.loads(desk.sites("add", str(folder), "--name", "team", "--json").stdout)
     assert found["rules"] == ["ours.yaml"]
 
