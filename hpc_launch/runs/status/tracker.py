@@ -268,8 +268,8 @@ def _is_cancel_unsent(view: AttemptView) -> bool:
 
 def _needs_verdict(state: str, view: AttemptView) -> bool:
     """Whether a driver has to decide on an attempt in this state; one that ended after a warning may continue."""
-    if state == "COMPLETED":
-        return view.warned
+    if state == "COMPLETED" or (state == "CANCELLED" and view.files.claim is None):
+        return view.warned  # a job that was cancelled before it began leaves nothing to diagnose
     seen = never_submitted(view.files.void) and view.files.attempt.number == 1  # the user saw that submission fail
     return state in FINAL_RUN_STATES and not seen
 
