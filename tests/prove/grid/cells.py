@@ -30,7 +30,17 @@ PLACES = ("imports", "rendezvous", "first step", "middle", "save", "end")
 RANKS = ("first", "other", "all")
 OUTSIDE = ("launcher", "watcher", "script")
 """Processes beside the ranks; signals reach them."""
-LAUNCHERS = ("torchrun", "deepspeed", "none")
+LAUNCHERS = {
+    "local": ("torchrun", "deepspeed", "none"),
+    "slurm": ("torchrun", "srun"),
+    "ssh": ("torchrun", "deepspeed", "srun"),
+}
+"""By scheduler; on the last two a job has two nodes, with one process each."""
+EVENTS = {
+    "slurm": ("power", "cable", "slurmd", "requeue", "cancel", "time limit", "drain", "suspend", "controller"),
+    "ssh": ("power", "cable", "sshd"),
+}
+"""What the scheduler, its people or the machines do to a job; the second node is concerned where one is."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +49,18 @@ class Cell:
 
     Attributes:
         what: The kind of fault, and its value after a colon: `signal:KILL`, `exit:3`, `raise:ValueError`,
-            `peer:EPIPE`, `download:timeout`, `storage:EIO`, `hang:stop`, `leave`, `memory`, `torn`.
-        who: A member of RANKS or OUTSIDE.
+            `peer:EPIPE`, `download:timeout`, `storage:EIO`, `hang:stop`, `leave`, `memory`, `torn`, `event:power`.
+        who: A member of RANKS or OUTSIDE, or `scheduler` for an event.
         when: A member of PLACES.
         launcher: The launcher of the job.
+        scheduler: A key of LAUNCHERS.
     """
 
     what: str
     who: str
     when: str
     launcher: str
+    scheduler: str = "local"
 
     @property
     def kind(self) -> str:
@@ -60,12 +72,22 @@ class Cell:
 
     @property
     def key(self) -> str:
-        return f"{self.what}/{self.who}/{self.when}/{self.launcher}".replace(" ", "-")
+        key = f"{self.what}/{self.who}/{self.when}/{self.launcher}".replace(" ", "-")
+        return key if self.scheduler == "local" else f"{self.scheduler}/{key}"
 
     @property
     def open(self) -> bool:
         """Whether rules may be changed for it."""
-        return hashlib.sha256(self.key.encode()).digest()[0] % 2 == 0
+        return self._digest[0] % 2 == 0
+
+    @property
+    def accounting(self) -> bool:
+        """Whether its Slurm has accounting."""
+        return self._digest[1] % 2 == 0
+
+    @property
+    def _digest(self) -> bytes:
+        return hashlib.sha256(self.key.encode()).digest()
 
 
 def faults() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
@@ -92,16 +114,22 @@ def faults() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     yield "torn", ("first",), ("save",)
 
 
-def cells() -> list[Cell]:
-    """Every cell, in a fixed order in which kinds mix, so that any beginning is a sample."""
+def cells(scheduler: str = "local") -> list[Cell]:
+    """Every cell of a scheduler, in a fixed order in which kinds mix, so that any beginning is a sample."""
     every = [
-        Cell(what, who, when, launcher)
+        Cell(what, who, when, launcher, scheduler)
         for what, whom, moments in faults()
         for who in whom
         for when in moments
-        for launcher in LAUNCHERS
+        for launcher in LAUNCHERS[scheduler]
         # One process has no others, and no launcher that could be killed.
         if launcher != "none" or who in ("first", "script", "watcher")
     ]
     random.Random(25).shuffle(every)
-    return every
+    events = [
+        Cell(f"event:{name}", "scheduler", when, launcher, scheduler)
+        for name in EVENTS.get(scheduler, ())
+        for when in ("first step", "middle")
+        for launcher in LAUNCHERS[scheduler]
+    ]
+    return events + every

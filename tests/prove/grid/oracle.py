@@ -33,12 +33,14 @@ class Answer:
         verdicts: Of which one is right.
         rank: The rank that is to be named; None where any or none is right, or no rank failed.
         must_name: Whether naming no rank is wrong.
+        node: Which node may be blamed: its place in the job; None for no node.
     """
 
     classes: frozenset[str]
     verdicts: frozenset[str]
     rank: int | None = None
     must_name: bool = False
+    node: int | None = None
 
 
 EXCEPTION_CLASSES = {
@@ -60,6 +62,20 @@ STORAGE = {
     "EACCES": (frozenset({"permission_denied"}), STOP),
     "EMFILE": (frozenset({"config_error", "user_code_error"}), STOP),
 }
+_LOST = Answer(frozenset({"node_failure"}), AGAIN, node=1)
+_FINE = Answer(frozenset({"success"}), frozenset({"NONE"}))
+EVENTS = {
+    "power": _LOST,
+    "cable": _LOST,
+    "sshd": _LOST,
+    "requeue": Answer(frozenset({"preempted", "unknown"}), AGAIN | {"CONTINUE"}),
+    "cancel": Answer(frozenset({"cancelled_by_user"}), STOP),
+    "time limit": Answer(frozenset({"time_limit"}), frozenset({"CONTINUE"})),
+    "slurmd": _FINE,  # the job does not depend on it
+    "drain": _FINE,
+    "suspend": _FINE,
+    "controller": _FINE,
+}
 ENDED_BY_SIGNAL_CODES = {"137", "139", "143"}
 """A program that ends with 128 + n may pass on the signal of a child: a crash and a failure are both right, and what is
 right for the signal itself."""
@@ -67,8 +83,9 @@ right for the signal itself."""
 
 def answer(cell: Cell) -> Answer:
     """The right answer for a cell."""
-    found = _failure(cell)
-    classes, verdicts = found
+    if cell.kind == "event":
+        return EVENTS[cell.value]
+    classes, verdicts = _failure(cell)
     if cell.when == "end" and cell.kind != "hang":
         # The training is over and saved: the failure may be told, the work is not repeated.
         verdicts = STOP | {"NONE"}

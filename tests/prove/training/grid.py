@@ -22,7 +22,7 @@ from pathlib import Path
 
 from meeting import Meeting, join  # type: ignore[import-not-found]
 
-STEPS, EVERY, PAUSE = 6, 2, 0.2
+EVERY, PAUSE = 2, 0.2
 STEP_OF = {"first step": 1, "middle": 3, "save": 4}
 SHORT_S = 1.0
 
@@ -177,12 +177,12 @@ def save(folder: Path, step: int, plan: Plan) -> None:
 def train(args: argparse.Namespace, meeting: Meeting, plan: Plan) -> None:
     """The steps that are left."""
     begin = json.loads((args.start / "state.json").read_text())["step"] if args.start else 0
-    for step in range(begin + 1, STEPS + 1):
+    for step in range(begin + 1, args.steps + 1):
         plan.at("first step", step)
         plan.at("middle", step)
         meeting.add([1.0])
         if meeting.rank == 0:
-            print(f"step {step}/{STEPS} loss {1 / step:.4f}", flush=True)
+            print(f"step {step}/{args.steps} loss {1 / step:.4f}", flush=True)
         with args.record.open("a") as stream:
             stream.write(f"{os.environ.get('HPC_LAUNCH_ATTEMPT', '1')} {meeting.rank} {step}\n")
         if step % EVERY == 0:
@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--when", default="")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--record", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--from", dest="start", type=Path)
     parser.add_argument("--local_rank")
     args = parser.parse_args()

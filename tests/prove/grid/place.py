@@ -1,0 +1,222 @@
+"""Where a cell happens: one run of one user, on this machine, on a small Slurm of its own, or on hosts over ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
+from tests.cluster.requirements import REPOSITORY
+from tests.cluster.ssh import connect_nodes
+from tests.prove.grid.cells import OUTSIDE, Cell
+from tests.prove.rounds import processes
+from tests.prove.scene import RECORDS
+from tests.slurm.user import User
+from tests.ssh.ssh_user import SshUser
+
+TRAINING = REPOSITORY / "tests" / "prove" / "training"
+PROGRAM = ("grid.py", "meeting.py")
+HANG_S, BUSY_S = 8, 20
+STEPS = {"time limit": 450}
+"""How many steps a training has that is to live through an event, at five per second."""
+
+
+class Place:
+    """A home for one run on this machine."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.home = self._home()
+        self.record, self.project = self.home / "record", self.home / "project"
+
+    def _home(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix="hpcl-grid-"))
+
+    def job(self) -> dict[str, Any]:
+        """The job file of the cell."""
+        alone, inside = self.cell.launcher == "none", self.cell.who not in (*OUTSIDE, "scheduler")
+        fault = {"what": self.cell.what, "who": self.cell.who, "when": self.cell.when} if inside else {}
+        if self.cell.who == "scheduler":
+            fault = {"steps": str(STEPS.get(self.cell.value, 100))}
+        return {
+            "name": "cell",
+            "launcher": self.cell.launcher,
+            "processes_per_node": 1 if alone else 2,
+            "hang": {"after": f"{HANG_S}s", "busy_after": f"{BUSY_S}s"},
+            "retry": {"backoff": "1s", "max_attempts": 2},
+            **RECORDS,
+            "args": {"folder": "${run.dir}/saved", "record": str(self.record), **fault},
+            **({"command": [sys.executable, "grid.py"]} if alone else {"script": "grid.py"}),
+        }
+
+    def write(self) -> None:
+        """Put the training and the job file there."""
+        self.project.mkdir()
+        for name in PROGRAM:
+            shutil.copy(TRAINING / name, self.project)
+        (self.project / "job.yaml").write_text(json.dumps(self.job(), indent=1))
+
+    def call(self, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run hpc-launch to its end, whatever its exit code."""
+        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        return subprocess.run(
+            [str(Path(sys.executable).with_name("hpc-launch")), *words],
+            cwd=self.project,
+            env={
+                **kept,
+                "HOME": str(self.home),
+                "HPC_LAUNCH_SITE": "local",
+                "HPC_LAUNCH_HOME": str(self.home / "runs"),
+            },
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def steps(self) -> list[tuple[int, int, int]]:
+        """Attempt, rank and step of each step that was made."""
+        rows = [line.split() for line in self.record.read_text().splitlines()] if self.record.exists() else []
+        return [(int(one), int(two), int(three)) for one, two, three in (row for row in rows if len(row) == 3)]
+
+    def strike(self) -> None:
+        """Let what happens beside the ranks happen, once the training is there."""
+        wanted = 1 if self.cell.when == "first step" else 3
+        wait_until(
+            lambda: any(step >= wanted for _, _, step in self.steps()),
+            explain=lambda: "the training did not come so far",
+            timeout=90,
+            every=0.05,
+        )
+        if self.cell.who == "scheduler":
+            self.happens(self.cell.value)
+            return
+        if not (found := self._processes(self.cell.who)):
+            raise ProcessLookupError(f"no {self.cell.who} runs")
+        for pid in found:
+            os.kill(pid, getattr(signal, f"SIG{self.cell.value}"))
+
+    def happens(self, event: str) -> None:
+        """Nothing happens on this machine."""
+        raise NotImplementedError(event)
+
+    def _processes(self, who: str) -> list[int]:
+        """The processes of this run that are the launcher, the watcher or the job's script."""
+        is_it: dict[str, Callable[[str], bool]] = {
+            "launcher": lambda text: any(word in text for word in self._launcher()),
+            "watcher": lambda text: "agent.pyz" in text and " watch" in text,
+            "script": lambda text: "script.sh" in text and text.split(" ")[0].endswith("bash"),
+        }
+        found = [one.number for one in processes(str(self.home)) if is_it[who](one.command)]
+        return sorted(found)[:1] if who != "watcher" else found
+
+    def _launcher(self) -> tuple[str, ...]:
+        return {"srun": ("srun ",), "deepspeed": ("deepspeed",)}.get(
+            self.cell.launcher, ("torch.distributed.run", "torchrun")
+        )
+
+    def node(self, index: int) -> str | None:
+        """The name of a node of the first attempt; None where there is but one."""
+        return None
+
+    def end(self, kept: Path | None) -> None:
+        """End what still runs, and keep what there is for whoever looks into it."""
+        self.call("cancel", "@last")
+        if kept is not None:
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(self.home, kept, symlinks=True, ignore_dangling_symlinks=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+class SlurmPlace(Place):
+    """A run on two nodes of a Slurm of its own, which has a third one."""
+
+    def _home(self) -> Path:
+        self.cluster = Cluster.start(nodes=3, gpus_per_node=0, accounting=self.cell.accounting)
+        self.user = self._user(self.cluster.user_folder("grid-"))
+        return self.user.home
+
+    def _user(self, home: Path) -> User:
+        return User(self.cluster, home)
+
+    def job(self) -> dict[str, Any]:
+        return {**super().job(), "nodes": 2, "processes_per_node": 1, "cpus_per_node": 1, "time": "00:10:00"}
+
+    def write(self) -> None:
+        for name in PROGRAM:
+            self.user.job((TRAINING / name).read_text(), f"project/{name}")
+        self.user.job(json.dumps(self.job(), indent=1), "project/job.yaml")
+
+    def call(self, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+        command = ["hpc-launch", *words]
+        return self.cluster.run(command, cwd=self.project, env=self.user.env, timeout=seconds)
+
+    def node(self, index: int) -> str | None:
+        nodes: list[str] = json.loads(self.call("status", "@last", "--json").stdout)["attempts"][0]["nodes"]
+        return nodes[index]
+
+    def happens(self, event: str) -> None:
+        """What Slurm or a person does to the job, or what becomes of its second node."""
+        (attempt,) = json.loads(self.call("status", "@last", "--json").stdout)["attempts"]
+        job, node = str(attempt["job_id"]), str(attempt["nodes"][1])
+        commands = {
+            "requeue": [["update", f"jobid={job}", "requeue=1"], ["requeue", job]],
+            "drain": [["update", f"nodename={node}", "state=drain", "reason=a disk is to be changed"]],
+            "suspend": [["suspend", job], ["resume", job]],
+        }
+        if event == "power":
+            self.cluster.kill_node(node)
+        elif event == "cable":
+            self.cluster.cut(node)
+        elif event == "sshd":
+            assert isinstance(self.user, SshUser)
+            self.user.kill(node, "sshd")
+        elif event == "slurmd":
+            self.cluster.kill_slurmd(node)
+        elif event == "controller":
+            self.cluster.stop_controller(kill=True)
+            time.sleep(5)
+            self.cluster.start_controller()
+        elif event == "cancel":
+            self.cluster.run(["scancel", job], check=True)
+        elif event == "time limit":
+            self.cluster.run(["scontrol", "update", f"jobid={job}", "timelimit=1"], user="root", check=True)
+        for words in commands.get(event, []):
+            self.cluster.run(["scontrol", *words], user="root", check=True)
+            time.sleep(3 if event == "suspend" else 0)
+
+    def end(self, kept: Path | None) -> None:
+        try:
+            super().end(kept)
+            if kept is not None:
+                (kept / "cluster.log").write_text(self.cluster.logs(80))
+        finally:
+            self.cluster.stop()
+
+
+class SshPlace(SlurmPlace):
+    """A run on two of three hosts over ssh."""
+
+    def _user(self, home: Path) -> User:
+        connect_nodes(self.cluster)
+        user = SshUser(self.cluster, home)
+        user.profile("hosts: {n1: 1, n2: 1, n3: 1}")
+        return user
+
+    def job(self) -> dict[str, Any]:
+        return {name: value for name, value in super().job().items() if name != "cpus_per_node"}
+
+
+PLACES = {"local": Place, "slurm": SlurmPlace, "ssh": SshPlace}
+"""By scheduler."""
