@@ -135,8 +135,14 @@ class Place:
         self.call("cancel", "@last")
         if kept is not None:
             shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(self.home, kept, symlinks=True, ignore_dangling_symlinks=True)
+            shutil.copytree(self.home, kept, symlinks=True, ignore=_special)
         shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _special(folder: str, names: list[str]) -> list[str]:
+    """Pipes and sockets cannot be copied."""
+    paths = {name: Path(folder, name) for name in names}
+    return [name for name, path in paths.items() if not (path.is_file() or path.is_dir() or path.is_symlink())]
 
 
 class SlurmPlace(Place):
