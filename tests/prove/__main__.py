@@ -11,7 +11,9 @@ from tests.prove.rounds import Rounds
 from tests.prove.state import PLACE, State
 
 PARTS = {
-    **{name: name for name in ("matrix", "drivers", "restart", "inside", "killed", "goodput", "sweep", "pages")},
+    **{
+        name: name for name in ("matrix", "drivers", "restart", "inside", "killed", "goodput", "sweep", "pages", "logs")
+    },
     "nodes": "node_check",
     "ssh-kills": "ssh_kills",
     "ssh-faults": "ssh_faults",
