@@ -59,7 +59,7 @@ def test_each_point_that_ends_starts_the_next_one_with_nobody_watching(home: Hom
 
 
 def test_no_attempt_follows_once_a_sweep_is_cancelled(home: Home) -> None:
-    name = submit(home, "exit 7", limit=3, retry="{max_attempts: 4, backoff: 60s, on: {unknown: RETRY}}")
+    name = submit(home, "exit 7", limit=3, retry="{max_attempts: 4, backoff: 60s, on: {user_code_error: RETRY}}")
     wait_until(lambda: states(home, name) == ["RETRYING"] * 3)
     home.call("cancel", name)
     home.call("watch", name, code=1)
