@@ -107,6 +107,12 @@ def test_the_file_with_its_code_tells_how_a_rank_ended() -> None:
     assert (found.failure_class, found.default_verdict, found.first_failure.rank) == ("segfault_or_abort", "RETRY", 1)
 
 
+def test_a_rank_that_ended_before_its_watcher_saw_it_is_the_first_failure() -> None:
+    exits = (NodeExit("n1", 143, "logs/rank-0.exit", 9.0, 0), NodeExit("n2", 7, "logs/rank-1.exit", 5.0, 1))
+    found = why_run("FAILED", 7, {"batch.log": ""}, notes=(ended(0, 9.0),), node_exits=exits)
+    assert (found.failure_class, found.first_failure.rank) == ("user_code_error", 1)
+
+
 TRACE = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 40, in main\n    go()\n'
 OF_URLLIB = '  File "/usr/lib/python3.11/urllib/request.py", line 1391, in http_open\n    r\n'
 OF_SOCKET = '  File "/usr/lib/python3.11/socket.py", line 851, in create_connection\n    raise exceptions[0]\n'
