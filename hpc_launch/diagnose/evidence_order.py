@@ -168,9 +168,7 @@ def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
             found[note.rank] = _of_note(note, codes.get(note.rank))
     # A rank may end before its watcher sees it.
     unseen = [one for one in evidence.node_exits if one.rank is not None and one.rank not in found]
-    ends = [*found.values(), *map(_reported, unseen)]
-    # torchrun's list is not ordered by time, and names ranks that it ended itself.
-    ends = ends or [_reported(one) for one in workers_of(evidence)]
+    ends = [*found.values(), *map(_reported, unseen)] or list(map(_reported, workers_of(evidence)))
     ends = ends or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
     return sorted(ends, key=lambda one: math.inf if one.time is None else one.time)
 
