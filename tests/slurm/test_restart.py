@@ -27,7 +27,7 @@ if rank == "0":
     with open(f"{run}/environment-{attempt}.json", "w") as file:
         json.dump({**os.environ, "umask": os.umask(0o22), "folder": os.getcwd()}, file)
 if attempt == 1 and rank == "1":
-    daemon = "while sleep 0.2; do date +%s.%N >$HPC_LAUNCH_RUN_DIR/left; done"
+    daemon = "cd $HPC_LAUNCH_RUN_DIR; while sleep 0.2; do date +%s.%N >.left; mv .left left; done"
     subprocess.Popen(["bash", "-c", f"( {daemon} ) & disown"], start_new_session=True)
 if attempt == 1 and rank == "0":
     time.sleep(1)
