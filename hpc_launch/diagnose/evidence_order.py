@@ -156,17 +156,17 @@ def _of_end(end: RankEnd, solid: Sequence[Candidate]) -> Candidate:
 def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
     """The ends of the ranks, the first one first, by the strongest source that knows any.
 
-    Those are the watchers, the files with exit codes, srun's lines in their order, and torchrun's list.
+    Those are the watchers, which a rank may outrun, the files with exit codes, srun's lines, and torchrun's list.
     """
     lines = [one for one in solid if one.rank is not None and (one.code is not None or one.rule == _MPI_END)]
     lines = sorted((one for one in lines if one.order != ENDED_BY_OTHERS), key=lambda one: (one.source, one.line))
     codes = {one.rank: one.code for one in reversed(lines) if one.code is not None}
     codes.update((one.rank, one.code) for one in evidence.node_exits if one.rank is not None)
+    whole = 0 if evidence.end is not None and evidence.end.exit_code == 0 else None  # then every rank ended with 0
     found: dict[int, RankEnd] = {}
     for note in evidence.notes:
         if note.kind in _ENDED and note.rank is not None:
-            found[note.rank] = _of_note(note, codes.get(note.rank))
-    # A rank may end before its watcher sees it.
+            found[note.rank] = _of_note(note, codes.get(note.rank, whole))
     unseen = [one for one in evidence.node_exits if one.rank is not None and one.rank not in found]
     ends = [*found.values(), *map(_reported, unseen)] or list(map(_reported, workers_of(evidence)))
     ends = ends or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]

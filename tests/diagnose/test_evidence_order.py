@@ -107,6 +107,13 @@ def test_the_file_with_its_code_tells_how_a_rank_ended() -> None:
     assert (found.failure_class, found.default_verdict, found.first_failure.rank) == ("segfault_or_abort", "RETRY", 1)
 
 
+def test_a_rank_that_nobody_saw_end_left_with_0_where_the_whole_step_did() -> None:
+    found = why_run(
+        "COMPLETED", 0, {"batch.log": ""}, notes=(ended(0, 5.1), ended(1, 5.0, code=0)), unfinished="step 5 of 14"
+    )
+    assert (found.failure_class, found.default_verdict) == ("unknown", "STOP")
+
+
 def test_a_rank_that_ended_before_its_watcher_saw_it_is_the_first_failure() -> None:
     exits = (NodeExit("n1", 143, "logs/rank-0.exit", 9.0, 0), NodeExit("n2", 7, "logs/rank-1.exit", 5.0, 1))
     found = why_run("FAILED", 7, {"batch.log": ""}, notes=(ended(0, 9.0),), node_exits=exits)
