@@ -4,8 +4,8 @@
 
 Standard library of Python 3.6 or later, run by the job's script. Each node appends lines of JSON to a file of its own
 (check.py): the checks that it has begun, with the seconds that the judge waits for them, and their results. Where the
-attempt's folder is not shared, srun or ssh passes the lines on, to the log of the step. The judge waits until no node
-owes a result. A check that half of the nodes have passed is waited for on the others as long as the node has said, or
+attempt's folder is not shared, srun or ssh passes the lines on, to the log of the step. The judge waits until each node
+has reported the checks that it began. Once half of the nodes have passed one, the others get as long as they said, or
 FACTOR times as long as it took there.
 
 The nodes connect to the judge at the port of the training's rendezvous. Nothing that arrives there is believed.
@@ -36,7 +36,7 @@ LOGS = ("check.log", "check-image.log")
 IN_IMAGE = (IMAGE, "software", "gpu compute", check_full.IMPORT)
 """What the part of the check inside an image reports."""
 SILENT_S = 3.0
-"""A node that owes a result and has said nothing for so long has stopped as a whole."""
+"""A node with a check under way that writes nothing for so long has stopped as a whole."""
 START_S = 12.0
 """How long a node may take to start the check, at least."""
 FIRST_S, PER_NODE_S = 240.0, 0.04

@@ -7,8 +7,7 @@ and writes at most a few short lines to a pipe, HPC_LAUNCH_PHASE_PIPE, which the
 Ranks report python (Python started), torch (imported), init (init_process_group began), store (connected to the store),
 group (init_process_group ended), collective (the first one began) and done (it ended). torchrun reports launcher
 (Python started), rendezvous (its own began), joined (connected to the store) and met (its own ended). Ranks also report
-when an exception ends their program (raised; the process may take a while to end), and rank 0 for how many milliseconds
-its main thread was in a function that saves a checkpoint (saved).
+raised (an exception ends the program), and rank 0 saved (its main thread saved a checkpoint for so many milliseconds).
 
 It also makes rank 0 alone continue the run of a tracker, to which no other rank must write. MLflow accepts only the id
 of an existing run, so the first attempt keeps it in HPC_LAUNCH_MLFLOW_RUN. For Python 3.6 or later. It runs in every

@@ -215,7 +215,7 @@ def submit_points(
 ) -> SweepProgress:
     """Submit the points that have no job yet, as far as the limits allow. Any number of processes may call this.
 
-    `part`: none, unless there is room for such a part of the jobs in the queue, or for all that are left.
+    `part`: submit none until there is room for one `part`-th of the jobs in the queue, or for all points that are left.
 
     Raises what `submit_array` raises where nothing could be submitted.
     """
