@@ -15,9 +15,8 @@ from hpc_launch.cli.terminal import TERMINAL, warn
 from hpc_launch.job.job_file import has_sweep
 from hpc_launch.job.shell_text import visible
 from hpc_launch.preflight.bench import bench_level
-from hpc_launch.preflight.login_checks import job_for_hosts, static_levels
+from hpc_launch.preflight.login_checks import job_for_hosts, send_test, static_levels
 from hpc_launch.preflight.short_run import Context, Level, ladder, node_level
-from hpc_launch.preflight.test_message import send_test
 from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.prepare.prepare_sweep import prepare_sweep
 from hpc_launch.runs.run_index import user_index

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from hpc_launch.diagnose import diagnosis, evidence_order, log_candidates, torchrun_failures
 from hpc_launch.diagnose.diagnosis import (
+    CONSEQUENCE,
     NODE_CHECK,
     NODE_LOST,
     NODE_UNFIT,
+    SYMPTOM,
     Action,
     Candidate,
     Confidence,
@@ -61,8 +63,6 @@ MOST_QUOTES = 6
 MOST_ALSO = 8
 CLEAR = 2
 """The band of causes that are clear by themselves."""
-SYMPTOM = 60
-"""From this order on, a line shows that something ended, not why. It is not listed beside a cause."""
 
 
 def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
@@ -140,7 +140,7 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
         named = [one.node for one in solid if one.failure_class == root.failure_class and one.node]
         return FirstFailure(node or (named[0] if named else None), rank, time)
     ends = evidence_order.first_ends(evidence, solid)
-    undecided = ends and root.order >= evidence_order.CONSEQUENCE and evidence_order.first_of(ends, solid) is None
+    undecided = ends and root.order >= CONSEQUENCE and evidence_order.first_of(ends, solid) is None
     if rank is None and undecided:
         return FirstFailure(None, None, time)
     same = [one for one in solid if one.failure_class == root.failure_class and one.source == root.source]

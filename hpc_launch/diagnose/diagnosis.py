@@ -90,6 +90,12 @@ class Verdict(Struct, frozen=True):
     """How many steps of the class's list of changes are used up."""
 
 
+CONSEQUENCE = 50
+"""From this order on, words report what the end of another process did to this one."""
+SYMPTOM = 60
+"""From this order on, a line shows that something ended, not why. It is not listed beside a cause."""
+
+
 class Candidate(Struct, frozen=True):
     """A possible root cause."""
 

@@ -20,18 +20,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.diagnose import process_ends
-from hpc_launch.diagnose.diagnosis import Candidate, Quote
+from hpc_launch.diagnose.diagnosis import CONSEQUENCE, SYMPTOM, Candidate, Quote
 from hpc_launch.diagnose.evidence import AgentNote, Evidence, NodeExit, WorkerFailure
 from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS
 from hpc_launch.diagnose.root_cause import choose, compared, without_a_line
 from hpc_launch.diagnose.torchrun_failures import workers_of
 
-CONSEQUENCE = 50
-"""From this order on, words report what the end of another process did to this one."""
-SYMPTOM = 60
-"""From this order on, they only show that something ended."""
-_TERMINATED = -15
-"""How a launcher ends the ranks that are left."""
 _MPI_END = "mpi-abort"
 """The rule for what mpirun reports of a rank that ended the others."""
 _ENDED = frozenset({"death", "oom_kill", "spared", "left"})
@@ -115,13 +109,17 @@ def first_of(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | N
     if len(tied) == 1:
         return tied[0]
     speak = {one.rank for one in solid if _is_own(one)}
-    sure = [end for end in tied if end.rank in speak or (end.code is not None and end.code not in (0, 1, _TERMINATED))]
+    sure = [
+        end
+        for end in tied
+        if end.rank in speak or (end.code is not None and end.code not in (0, 1, process_ends.TERMINATED))
+    ]
     return sure[0] if len(sure) == 1 else None
 
 
 def _is_sudden(end: RankEnd) -> bool:
     """Whether a signal ended it that no launcher sends, before any exception."""
-    return end.code is not None and end.code < 0 and end.code != _TERMINATED and not end.raised
+    return end.code is not None and end.code < 0 and end.code != process_ends.TERMINATED and not end.raised
 
 
 def _is_victim(end: RankEnd, solid: Sequence[Candidate]) -> bool:

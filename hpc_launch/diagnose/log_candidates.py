@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from hpc_launch.diagnose import process_ends, raised_by
-from hpc_launch.diagnose.diagnosis import Candidate, Quote
+from hpc_launch.diagnose.diagnosis import SYMPTOM, Candidate, Quote
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts
 from hpc_launch.diagnose.log_line import parse
 from hpc_launch.diagnose.rule_files import line_pattern
@@ -35,8 +35,6 @@ _NAME = re.compile(r"[\w.+-]*[/.][\w./+-]{3,}")
 _WENT_ON = "setup-went-on"
 _SOON = 3
 """Lines after a failed command in which the same tool may report that it went on."""
-
-_SYMPTOM = 60
 
 
 def without_survived(
@@ -65,7 +63,7 @@ def _is_survived(
 
 
 def _follows(one: Candidate, setup: Candidate) -> bool:
-    return one.source == setup.source and one.line > setup.line and one.order < _SYMPTOM
+    return one.source == setup.source and one.line > setup.line and one.order < SYMPTOM
 
 
 def _explains(setup: Candidate, later: Candidate) -> bool:
@@ -143,7 +141,9 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             reached = scan.last_progress_line if scan.complete else 0
             well = (hit.later_success or reached > hit.line) and not ended_badly
             done = well and failed_later[scan.source] <= max(scan.success_line, reached)
-            is_end = "bystander" in rule.marks or (hit.code is not None and (hit.code > 0 or hit.code in (-9, -15)))
+            is_end = "bystander" in rule.marks or (
+                hit.code is not None and (hit.code > 0 or hit.code in (process_ends.KILL, process_ends.TERMINATED))
+            )
             if is_end and killed_from < hit.line:
                 candidate = replace(candidate, order=ENDED_BY_OTHERS)
             after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hpc_launch.diagnose.diagnosis import Action
 from hpc_launch.diagnose.rule_files import read_rules
 
-KILL, ABORT = -9, -6
+KILL, ABORT, TERMINATED = -9, -6, -15  # the last is how launchers end the ranks that are left
 _FOLD, _WRAP = 128, 256
 """Shells, and what they start, report signal N as 128 + N (bash(1), EXIT STATUS); a few subtract it from 256."""
 _NAMES = {signal.strsignal(number): number for number in range(1, 32)}

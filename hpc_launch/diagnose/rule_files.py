@@ -7,21 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import yaml
+from hpc_launch.base.shipped_yaml import read_shipped
 
 FOLDER = Path(__file__).resolve().parent / "rules"
 """The shipped rules; `meanings/` holds what does not depend on words."""
 
 
-@cache
 def read_rules(name: str, kind: Any) -> Any:
-    """The content of a file as this type. Raises FileNotFoundError for a broken install.
-
-    With libyaml where available: ten times as fast. Both loaders create plain values only.
-    """
-    text = (FOLDER / name).read_text("utf-8")
-    return msgspec.convert(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), kind)  # noqa: S506
+    """The content of a file as this type. Raises FileNotFoundError for a broken install."""
+    return read_shipped(FOLDER / name, kind)
 
 
 @cache

@@ -1,9 +1,11 @@
-"""Levels of `doctor` from the login node: the job file, limits and reservations of the queue, hosts, and the start."""
+"""Levels of `doctor` from the login node: the job file, limits and reservations of the queue, hosts, the start,
+and a test message to the receivers of `notify:`."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from hpc_launch.agent.check_host import writable
 from hpc_launch.base.errors import SubmitRefused, Unreachable, UsageError
@@ -21,8 +23,9 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.preflight.short_run import Level
 from hpc_launch.preflight.software import software_levels
-from hpc_launch.prepare.attempts import start_estimate
+from hpc_launch.prepare.attempts import find_secrets, notify_secrets, start_estimate
 from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.retry.notifications import NOTIFY, WAIT_S
 from hpc_launch.schedulers.scheduler import Limit, QueueLimits, Reservation, Reservations, Scheduler
 from hpc_launch.schedulers.ssh.ssh_hosts import host_problems
 
@@ -243,3 +246,32 @@ def hosts_level(plan: LaunchPlan) -> Level:
         lines += [one.message, *([f"hint: {one.hint}"] if one.hint else [])]
     values = {"problems": [to_builtins(one) for one in problems]}
     return Level("hosts", "failed" if problems else "ok", tuple(lines), values=values)
+
+
+class SentTest(Struct, frozen=True):
+    """What became of a test message."""
+
+    channel: str
+    state: str
+    """`sent`, `failed` or `unknown`."""
+    why: str
+
+
+def send_test(plan: LaunchPlan) -> list[SentTest]:
+    """Send a test message to the webhook and the command of a job, and wait. Raises Refused for a missing secret."""
+    notify = plan.notify
+    if notify is None:
+        return []
+    secrets = find_secrets(notify_secrets(notify))
+    channels = {name: value for name, value in to_builtins(notify)["channels"].items() if value}
+    event = {"event": "test", "run": plan.name, "site": plan.site, "time": time.time(), "channels": channels}
+    done = subprocess.run(
+        [*NOTIFY, "test"],
+        input=json.dumps(event),
+        stdout=subprocess.PIPE,
+        env={**os.environ, **secrets},
+        text=True,
+        check=True,
+        timeout=len(channels) * 2 * WAIT_S,
+    )
+    return [SentTest(name, one["state"], one["why"]) for name, one in json.loads(done.stdout).items()]

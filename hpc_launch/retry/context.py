@@ -26,11 +26,8 @@ from hpc_launch.schedulers.slurm.slurm_reasons import advice, failed_to_start
 
 LAUNCH_S = 10.0
 """Patience with a job that Slurm holds because a node could not start it: nobody repairs that, so it is seen twice."""
-
-
 CLOCKS_S = 60.0
 """How far the clocks of a node and of a file server may be apart."""
-
 KILLED, TERMINATED = 137, 143
 """The exit codes of a shell whose child was ended by SIGKILL and by SIGTERM."""
 

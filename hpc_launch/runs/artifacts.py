@@ -148,8 +148,9 @@ def notes(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]
     """What the watchers recorded: which rank ended first and how, and whether the training hung."""
     yield from _hang_note(attempt, nodes)
     for number, path in attempt.watcher_files():
-        raised = {event.rank: event.t for event in watcher_events(path) if event.event == "raised"}
-        for event in watcher_events(path):
+        told = list(watcher_events(path))
+        raised = {event.rank: event.t for event in told if event.event == "raised"}
+        for event in told:
             note = _event_note(event, _relative(path, attempt), _name(number, nodes) or event.host)
             if note is not None:
                 yield replace(note, oom_kill=event.oom_kill, raised=raised.get(event.rank))

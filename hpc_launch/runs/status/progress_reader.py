@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from hpc_launch.base.files import open_regular, read_tail
-from hpc_launch.diagnose.last_word import last_word
+from hpc_launch.diagnose.word_of_end import word_of_end
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.node_records import watcher_samples
@@ -35,7 +35,7 @@ class Progress:
     """Progress by the training's own log; None is 'not known'.
 
     `rate` is in steps per second, `eta_s` in seconds; `spacing` is the number of steps between the last two lines that
-    show one; `said` is the `last_word` of a program that is over.
+    show one; `said` is the `word_of_end` of a program that is over.
     """
 
     step: int | None = None
@@ -140,7 +140,7 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
     rate = _rate(log)
     left = max(0, total - reached) if total is not None and reached is not None else None
     spacing = _spacing(steps) or before.spacing
-    said = last_word(lines, lines.index(step.string)) if over and step is not None else None
+    said = word_of_end(lines, lines.index(step.string)) if over and step is not None else None
     eta_s = left / rate if left is not None and rate else None
     return Progress(reached, total, value, rate, eta_s, spacing, said)
 

@@ -234,7 +234,7 @@ class RunTracker:
         unsent = [view for view in followed.views if _is_cancel_unsent(view)]
         warnings = [f"{view.cancelled_by}, but the scheduler was not reached: a driver ends the job" for view in unsent]
         warnings += notify_problems(followed.run)
-        if attempts and state in ("PENDING", "STARTING", "RUNNING"):
+        if len(attempts) > 1 and state in ("PENDING", "STARTING", "RUNNING"):
             warnings += filter(None, [size_change(followed.files[-1].attempt)])
         if state not in ("RUNNING", "ENDING") or attempts[-1].started is None:
             return tuple(warnings)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
+
+from hpc_launch.base.shipped_yaml import read_shipped
 
 Kind = Literal["passes", "person", "held", "launch", "budget"]
 """Who ends it; see the table."""
@@ -37,12 +37,9 @@ class Advice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{self.meaning} {self.action[0].upper()}{self.action[1:]}."
 
 
-@cache
 def _table() -> list[Advice]:
-    import yaml
-
-    text = Path(__file__).with_suffix(".yaml").read_text("utf-8")
-    return msgspec.convert(yaml.safe_load(text), list[Advice])
+    rows: list[Advice] = read_shipped(Path(__file__).with_suffix(".yaml"), list[Advice])
+    return rows
 
 
 def advice(reason: str | None, job_id: str = "JOBID") -> Advice | None:

@@ -168,13 +168,17 @@ class SlurmPlace(Place):
         command = ["hpc-launch", *words]
         return self.cluster.run(command, cwd=self.project, env=self.user.env, timeout=seconds)
 
+    def _attempt(self) -> dict[str, Any]:
+        """The first attempt."""
+        found: dict[str, Any] = json.loads(self.call("status", "@last", "--json").stdout)["attempts"][0]
+        return found
+
     def node(self, index: int) -> str | None:
-        nodes: list[str] = json.loads(self.call("status", "@last", "--json").stdout)["attempts"][0]["nodes"]
-        return nodes[index]
+        return str(self._attempt()["nodes"][index])
 
     def happens(self, event: str) -> None:
         """What Slurm or a person does to the job, or what becomes of its second node."""
-        (attempt,) = json.loads(self.call("status", "@last", "--json").stdout)["attempts"]
+        attempt = self._attempt()
         job, node = str(attempt["job_id"]), str(attempt["nodes"][1])
         commands = {
             "requeue": [["update", f"jobid={job}", "requeue=1"], ["requeue", job]],
