@@ -150,13 +150,24 @@ def _type(hint: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{arg}`" for arg in args)
     if origin is list:
-        return f"list of {_type(args[0])}s"
+        return f"list of {_several(args[0])}"
     if origin is tuple:
-        return f"list of {len(args)} {_type(args[0])}s"
+        return f"list of {len(args)} {_several(args[0])}"
     if origin is dict:
-        return f"mapping of names to {_type(args[1])}s"
+        return f"mapping of names to {_several(args[1])}"
     names: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "`true` or `false`", Any: "value"}
     return names.get(hint, "mapping")
+
+
+def _several(hint: Any) -> str:
+    """The type in the plural."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType} and not set(args) >= set(get_args(Scalar)):
+        return " or ".join(dict.fromkeys(_several(arg) for arg in args if arg is not type(None)))
+    if origin is Literal or hint is bool:
+        return _type(hint)
+    head, of, rest = _type(hint).partition(" of ")
+    return f"{head}s{of}{rest}"
 
 
 def _default(value: Any) -> str:

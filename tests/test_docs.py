@@ -169,8 +169,8 @@ def _check_command(line: str) -> None:
     assert command is not None, line
     assert command is not group, line
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    if words[1] == "explain":
-        known.add("--cpus-per-task")  # a directive that it is asked about
+    if command.context_settings.get("ignore_unknown_options"):
+        return  # they are arguments: `explain JOB --cpus-per-task`
     used = {word.partition("=")[0] for word in words[depth:] if re.match(r"--?[a-z]", word)}
     assert used <= known | {"--help"}, line
 
@@ -434,7 +434,7 @@ BAD = {
     ),
     "HL502": Bad(TINY + "trackers: [{name: wandb, mode: online}]\n", site=MINI + "internet: none\n"),
     "HL503": Bad(TINY + "trackers: [wandb]\n"),
-    "HL504": Bad(TINY + "trackers: [wandb]\n", site=MINI + "internet: direct\n"),
+    "HL504": Bad(TINY + "trackers: [wandb]\n", site=MINI + "detect: [{path: /}]\ninternet: direct\n"),
     "HL505": Bad(TINY, site=MINI + "internet: proxy\n"),
 }
 

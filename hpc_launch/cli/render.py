@@ -58,7 +58,7 @@ def render_command(
         write_text(output.with_name(RUNTIME), runtime())
 
 
-@click.command("explain")
+@click.command("explain", context_settings={"ignore_unknown_options": True})  # `--cpus-per-task` is a key
 @job_argument
 @click.argument("key", required=False)
 @site_option
@@ -75,7 +75,7 @@ def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[st
     hpc-launch explain job.yaml --cpus-per-task
     hpc-launch explain job.yaml site.queues
     """
-    prepared_job = prepare_job(job, site=site, sets=sets)
+    prepared_job = prepare_job(job, site=site, sets=sets, anywhere=True)
     lines = explain_site(prepared_job) if key is not None and key.startswith("site.") else explain(prepared_job)
     print_values(lines, key, as_json=as_json)
 

@@ -201,8 +201,8 @@ def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str]
         if has_sweep(job_file, sets):
             from hpc_launch.prepare.prepare_sweep import prepare_sweep
 
-            return list(prepare_sweep(job_file, site=site, sets=sets).warnings)
-        return list(prepare_job(job_file, site=site, sets=sets).warnings)
+            return list(prepare_sweep(job_file, site=site, sets=sets, anywhere=True).warnings)
+        return list(prepare_job(job_file, site=site, sets=sets, anywhere=True).warnings)
     except Refused as refused:
         return list(refused.findings)
 

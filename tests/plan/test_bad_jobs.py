@@ -12,6 +12,7 @@ from hpc_launch.prepare.prepare import prepare_job, validate_job
 SITE = """\
 name: here
 scheduler: slurm
+detect: [{path: /}]
 account: {pattern: 'proj\\d+'}
 node_classes:
   gpu: {cpus: 32, memory: 128G, gpus: 4, gpu_type: a100}
