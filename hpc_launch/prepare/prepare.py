@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hpc_launch.base.errors import Refused
+from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.job.container import Container
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from hpc_launch.plan.job_estimate import JobEstimate
     from hpc_launch.plan.strategy_files import UserStrategyConfig
 
-
 HOST_NAME_TIMEOUT_S = 2.0
 """Limit for the full name, which takes many seconds if the DNS resolver does not respond."""
 
@@ -50,9 +49,12 @@ def detect_site(project: Path | None = None) -> Detection:
 
 
 def is_elsewhere(profile: SiteProfile) -> bool:
-    """Whether no `detect:` rule of the site recognizes this machine. Slurm is not queried."""
-    rules = [rule for rule in profile.detect if rule.cluster is None and rule != DetectionRule()]
-    return profile.scheduler.type != "local" and not any(match_reasons(rule, this_machine()) for rule in rules)
+    """Whether no `detect:` rule of the site recognizes this machine. Slurm is queried only if no other rule matches."""
+    rules = sorted((rule for rule in profile.detect if rule != DetectionRule()), key=lambda rule: rule.cluster or "")
+    machine = this_machine()
+    with suppress(Unreachable):
+        return profile.scheduler.type != "local" and not any(match_reasons(rule, machine) for rule in rules)
+    return True
 
 
 def this_machine() -> Machine:
@@ -261,10 +263,8 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
 
     def report(key: KeyPath, what: str, problem: str, hint: str, path: str) -> None:
         if resolved.elsewhere and not path.startswith(f"{resolved.job_folder}/"):
-            message, hint = (
-                f"not checked here: {what}",
-                f"no rule recognizes this machine as site {resolved.site.name}; `submit` there checks it",
-            )
+            message = f"not checked here: {what}"
+            hint = f"no rule recognizes this machine as site {resolved.site.name}; `submit` there checks it"
             findings.append(Finding(FindingCode.NOT_CHECKED_HERE, message, resolved.place(*key), hint, "warning"))
             return
         findings.append(Finding(FindingCode.FILE_NOT_FOUND, f"{what} {problem}", resolved.place(*key), hint))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,28 @@ def test_on_the_site_itself_everything_is_checked(folder: Path, monkeypatch: pyt
     (folder / "far.yaml").write_text(f"{SITE}detect: [{{env: {{FAR_SYSTEM: far}}}}]\n")
     with pytest.raises(Refused, match="does not exist"):
         rendered(folder, "container: pytorch\n")
+
+
+@pytest.mark.parametrize(
+    ("rules", "answer", "checked"),
+    [
+        ("detect: [{cluster: far}]", "echo ClusterName = far", True),
+        ("detect: [{cluster: far}]", "echo ClusterName = near", False),
+        ("detect: [{cluster: far}]", "exit 1", False),
+        ("detect: [{host: no.such.host}, {cluster: far}]", "echo ClusterName = far", True),
+    ],
+)
+def test_a_login_node_is_known_by_its_slurm(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, rules: str, answer: str, checked: bool
+) -> None:
+    scontrol = folder / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f"#!/bin/sh\n{answer}\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
+    (folder / "far.yaml").write_text(f"{SITE}{rules}\n")
+    if checked:
+        with pytest.raises(Refused, match="does not exist"):
+            rendered(folder, "container: pytorch\n")
+    else:
+        assert {one.code for one in rendered(folder, "container: pytorch\n").warnings} == {FindingCode.NOT_CHECKED_HERE}
