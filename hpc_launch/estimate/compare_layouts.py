@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hpc_launch.base.findings import errors
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import MemoryEstimate, memory
-from hpc_launch.estimate.step_time import StepTime, step_time
+from hpc_launch.estimate.step_time import step_time
 from hpc_launch.estimate.training_setup import Recompute, Sharding, TrainingSetup, stage_layers
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout, split_for, virtual_sizes
@@ -48,7 +48,8 @@ class ComparedLayout(Struct, frozen=True, kw_only=True):
 
     setup: TrainingSetup
     memory: MemoryEstimate
-    step: StepTime
+    step_s: float
+    """Seconds of a step."""
     stage_layers: tuple[int, ...]
     """Layers of each pipeline stage."""
 
@@ -80,10 +81,10 @@ def recommended(found: Comparison) -> ComparedLayout | None:
     """The simplest layout that is about as fast as the fastest. None if none fits."""
     if not found.layouts:
         return None
-    most = found.layouts[0].step.total * SIMPLE_ENOUGH
+    most = found.layouts[0].step_s * SIMPLE_ENOUGH
     return min(
-        (layout for layout in found.layouts if layout.step.total <= most),
-        key=lambda layout: (_complexity(layout.setup), layout.step.total),
+        (layout for layout in found.layouts if layout.step_s <= most),
+        key=lambda layout: (_complexity(layout.setup), layout.step_s),
     )
 
 
@@ -130,7 +131,7 @@ def rank(
             smallest[least] = memory(model, least).high <= gpu.memory
         if smallest[least] and (fitting := _least_recomputation(model, setup, gpu, recompute)) is not None:
             found.append(fitting)
-    return tuple(sorted(found, key=lambda layout: (layout.step.total, str(layout.setup))))
+    return tuple(sorted(found, key=lambda layout: (layout.step_s, str(layout.setup))))
 
 
 def _least_recomputation(
@@ -141,7 +142,7 @@ def _least_recomputation(
         need = memory(model, chosen)
         if need.high <= gpu.memory:
             layers = stage_layers(model.layers, chosen)
-            return ComparedLayout(setup=chosen, memory=need, step=step_time(model, chosen, gpu), stage_layers=layers)
+            return ComparedLayout(setup=chosen, memory=need, step_s=step_time(model, chosen, gpu), stage_layers=layers)
     return None
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hpc_launch.estimate.gpu import BYTES, MEMORY_EFFICIENCY, Gpu, LayerWork, compute_time, layer_work
 from hpc_launch.estimate.model_states import shards_parameters
@@ -77,45 +76,9 @@ HOST_BANDWIDTH = 1e10
 2.6 s for 10 billion parameters on a node (arXiv 2101.06840, table 4), which its GPUs share; the rest is PCIe."""
 
 
-_PARTS = ("computation", "bubble", "tensor", "context", "experts", "pipeline", "data", "optimizer")
-
-
-class StepTime(Struct, frozen=True, kw_only=True):
-    """Seconds of a step, by what the GPUs do. Communication is what computation does not hide."""
-
-    computation: float
-    """With recomputation."""
-    bubble: float
-    """Pipeline stages that wait for work."""
-    tensor: float
-    context: float
-    experts: float
-    pipeline: float
-    data: float
-    optimizer: float
-
-    @property
-    def total(self) -> float:
-        """Seconds."""
-        return math.fsum(getattr(self, name) for name in _PARTS)
-
-
-def step_time(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> StepTime:
-    """Estimate a step of a layout that meets the rules of `parallel_rules`."""
-    return _Step(model, setup, gpu).result()
-
-
-def calibrated(estimate: StepTime, measured: float, of: float | None = None) -> StepTime:
-    """The estimate in real seconds: scaled by a run that took `measured` seconds per step.
-
-    `of` are the seconds that are estimated for that run, if it had another layout. Raises ValueError unless `measured`
-    is above 0.
-    """
-    if not measured > 0:
-        message = f"a step cannot take {measured} s"
-        raise ValueError(message)
-    ratio = measured / (of or estimate.total)
-    return replace(estimate, **{name: getattr(estimate, name) * ratio for name in _PARTS})
+def step_time(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> float:
+    """Seconds of a step of a layout that meets the rules of `parallel_rules`."""
+    return _Step(model, setup, gpu).seconds()
 
 
 class _Step:
@@ -131,26 +94,18 @@ class _Step:
         self.tokens = parallel.micro_batch * setup.sequence / parallel.cp
         self.replicas = setup.data_parallel
 
-    def result(self) -> StepTime:
+    def seconds(self) -> float:
+        """What the GPUs compute, what they wait for, and what communication the computation does not hide."""
         layer, attention, head = self.compute
-        tensor = self.tensor()
-        context = self.context(attention)
-        experts = self.experts()
+        communication = (self.tensor(), self.context(attention), self.experts())
         pipeline = self.pipeline()
         each = self.layers * layer
         busy = self.rounds * (each + (head if self.waits else 0.0))
-        others = (self.model.layers - self.layers) * (layer + tensor + context + experts)
+        others = (self.model.layers - self.layers) * sum(communication, layer)
         bubble = (others + (self.parallel.pp - 1) * pipeline) / (self.parallel.vpp or 1)
-        return StepTime(
-            computation=busy,
-            bubble=bubble,
-            tensor=self.rounds * self.layers * tensor,
-            context=self.rounds * self.layers * context,
-            experts=self.rounds * self.layers * experts,
-            pipeline=self.rounds * pipeline,
-            data=self.data(self.rounds * each, each),
-            optimizer=self.optimizer() + STEP_OVERHEAD,
-        )
+        between = (self.rounds * self.layers * seconds for seconds in communication)
+        apart = (self.data(self.rounds * each, each), self.optimizer() + STEP_OVERHEAD)
+        return math.fsum((busy, bubble, *between, self.rounds * pipeline, *apart))
 
     def _slowest_stage(self) -> tuple[int, bool]:
         """Layers of the stage that all others wait for, and whether it is the last one with the output layer."""

@@ -15,7 +15,7 @@ from hpc_launch.base.errors import Refused, UsageError, UserError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.estimate.compare_layouts import ComparedLayout, Comparison, compare_layouts, recommended
 from hpc_launch.estimate.gpu import Gpu, UnknownGpu, gpu_of_node_class
-from hpc_launch.estimate.step_time import StepTime, Walltime, calibrated, step_time
+from hpc_launch.estimate.step_time import Walltime, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.job import JobSpec
 from hpc_launch.layouts.parallel_layout import ParallelLayout, RankGroups, rank_groups
@@ -82,10 +82,10 @@ def scaled_pace(checked: CheckedJob, pace: MeasuredPace) -> ScaledPace | str:
     differences = list(_differences(job, run))
     if differences:
         return f"it trained with another {', '.join(differences)}"
-    before = step_time(run.model, run.setup, run.gpu).total
+    before = step_time(run.model, run.setup, run.gpu)
     if job.setup == run.setup:
         return replace(same, estimated_s=before)
-    ratio = step_time(job.model, job.setup, job.gpu).total / before
+    ratio = step_time(job.model, job.setup, job.gpu) / before
     off = MORE_REPLICAS if _divides_alike(job.setup, run.setup) else OTHER_LAYOUT
     scaled = pace.step_s * ratio
     return ScaledPace(step_s=scaled, low_s=scaled / off, high_s=scaled * off, estimated_s=before)
@@ -188,8 +188,8 @@ def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
     scaled = scaled_pace(checked, pace)
     if isinstance(scaled, str):
         raise UsageError(f"{pace.run} cannot calibrate the layouts: {scaled}", "leave out `--from`")
-    before = scaled.estimated_s or step_time(model, training.setup, gpu).total
-    layouts = tuple(replace(one, step=calibrated(one.step, pace.step_s, of=before)) for one in found.layouts)
+    before = scaled.estimated_s or step_time(model, training.setup, gpu)
+    layouts = tuple(replace(one, step_s=one.step_s * pace.step_s / before) for one in found.layouts)
     found = replace(found, layouts=layouts)
     return JobLayouts(job, found, recommended(found), training.setup, pace)
 
@@ -210,7 +210,8 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     model: ModelConfig | None
     estimate: JobEstimate | None
     """None if the model is unknown or the layout is not valid."""
-    step: StepTime | None
+    step_s: float | None
+    """The estimate; None if it is not known. A measured run is closer."""
     walltime: Walltime | None
     """Of the whole training; None if its pace or its last step is unknown."""
     limit_s: int | None
@@ -244,13 +245,11 @@ def job_plan(
     layout = job_layout(job, size)
     node_sizes = size.slots or (size.processes_per_node,) * job.max_nodes
     divides = not any(found.code in LAYOUT_CODES for found in errors(checked.findings))
-    step = None
+    step_s = None
     if estimate is not None and isinstance(estimate.training, JobTraining) and isinstance(estimate.gpu, Gpu):
         shared = layout.world_size != size.gpus_per_node * job.max_nodes  # a GPU runs several processes, or none
-        step = None if shared else step_time(estimate.model, estimate.training.setup, estimate.gpu)
+        step_s = None if shared else step_time(estimate.model, estimate.training.setup, estimate.gpu)
     scaled = scaled_pace(checked, pace) if pace is not None else None
-    if step is not None and isinstance(scaled, ScaledPace):
-        step = calibrated(step, scaled.step_s)
     row = limit_row(size, job.held_nodes)
     return JobPlan(
         name=job.name,
@@ -263,8 +262,8 @@ def job_plan(
         groups=rank_groups(layout, node_sizes) if divides else (),
         model=checked.model,
         estimate=estimate,
-        step=step,
-        walltime=_walltime(checked, size, step, pace, scaled),
+        step_s=step_s,
+        walltime=_walltime(checked, size, step_s, pace, scaled),
         limit_s=row.time if row is not None else None,
         pace=pace,
         scaled=scaled,
@@ -277,7 +276,7 @@ def job_plan(
 def _walltime(
     checked: CheckedJob,
     size: JobSize,
-    step: StepTime | None,
+    estimated_s: float | None,
     pace: MeasuredPace | None,
     scaled: ScaledPace | str | None,
 ) -> Walltime | None:
@@ -285,9 +284,7 @@ def _walltime(
     job = checked.loaded.resolved.job
     measured = isinstance(scaled, ScaledPace) and scaled.measured
     steps = target_step(job, job_layout(job, size)) or (pace.total if pace is not None and measured else None)
-    step_s = step.total if step is not None and scaled is None else None
-    if isinstance(scaled, ScaledPace):
-        step_s = scaled.step_s
+    step_s = scaled.step_s if isinstance(scaled, ScaledPace) else None if scaled is not None else estimated_s
     if steps is None or step_s is None or step_s <= 0:
         return None
     return Walltime(

@@ -105,8 +105,8 @@ def _inline(value: object) -> str:
 
 def _time(one: ComparedLayout, layouts: JobLayouts) -> str:
     if layouts.pace is not None:
-        return number(one.step.total)
-    return f"{one.step.total / layouts.found.layouts[0].step.total:.2f}"
+        return number(one.step_s)
+    return f"{one.step_s / layouts.found.layouts[0].step_s:.2f}"
 
 
 def layouts_json(layouts: JobLayouts) -> dict[str, Any]:
@@ -135,6 +135,6 @@ def _layout_json(one: ComparedLayout, layouts: JobLayouts) -> dict[str, Any]:
         "recompute": one.setup.recompute,
         "job_file": layout_keys(layouts.job, one.setup),
         "memory_gib": {"total": one.memory.total / GIB, "low": one.memory.low / GIB, "high": one.memory.high / GIB},
-        "relative_time": one.step.total / layouts.found.layouts[0].step.total,
-        "step_s": one.step.total if layouts.pace is not None else None,
+        "relative_time": one.step_s / layouts.found.layouts[0].step_s,
+        "step_s": one.step_s if layouts.pace is not None else None,
     }

@@ -124,7 +124,7 @@ def _memory(plan: JobPlan) -> Iterator[str]:
 
 
 def _time(plan: JobPlan) -> Iterator[str]:
-    pace, step, scaled = plan.pace, plan.step, plan.scaled
+    pace, step_s, scaled = plan.pace, plan.step_s, plan.scaled
     if pace is not None and isinstance(scaled, str):
         yield f"unknown: {pace.run} took {number(pace.step_s)} s per step, but {scaled}"
     elif pace is not None and isinstance(scaled, ScaledPace):
@@ -135,11 +135,11 @@ def _time(plan: JobPlan) -> Iterator[str]:
             low, high = number(scaled.low_s), number(scaled.high_s)
             yield f"{number(scaled.step_s)} s per step ({low} to {high}), scaled by the estimates of both layouts"
             yield f"from {number(pace.step_s)} s, {by} with {pace.processes} processes"
-    elif step is not None:
-        yield f"{number(step.total)} s per step: a rough estimate; measure it with a short run and `--from RUN`"
+    elif step_s is not None:
+        yield f"{number(step_s)} s per step: a rough estimate; measure it with a short run and `--from RUN`"
     if plan.walltime is not None:
         yield from _walltime(plan, plan.walltime)
-    elif isinstance(scaled, ScaledPace) or (scaled is None and step is not None):
+    elif isinstance(scaled, ScaledPace) or (scaled is None and step_s is not None):
         yield "the last step is unknown: the arguments name none"
     elif pace is None:
         yield "unknown: measure it with a short run and `--from RUN`"
@@ -238,11 +238,11 @@ def _memory_json(estimate: JobEstimate | None) -> dict[str, Any] | None:
 
 
 def _time_json(plan: JobPlan) -> dict[str, Any] | None:
-    pace, step, need, scaled = plan.pace, plan.step, plan.walltime, plan.scaled
-    if pace is None and step is None:
+    pace, need, scaled = plan.pace, plan.walltime, plan.scaled
+    if pace is None and plan.step_s is None:
         return None
     known = scaled if isinstance(scaled, ScaledPace) else None
-    step_s = known.step_s if known else step.total if step is not None and pace is None else None
+    step_s = known.step_s if known else plan.step_s if pace is None else None
     source = "estimated" if pace is None else "scaled" if known is None or not known.measured else "measured"
     return {
         "step_s": step_s,

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.estimate.gpu import Gpu, find_gpu, layer_work
-from hpc_launch.estimate.step_time import StepTime, step_time
+from hpc_launch.estimate.step_time import step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
@@ -29,7 +29,7 @@ class MeasuredStep(Struct, frozen=True, kw_only=True):
     gpu: Gpu
     step_s: float
 
-    def estimate(self) -> StepTime:
+    def estimate(self) -> float:
         return step_time(self.model, self.setup, self.gpu)
 
     def utilization(self, step_s: float) -> float:

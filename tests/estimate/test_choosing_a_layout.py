@@ -93,10 +93,10 @@ def _text(layout: ComparedLayout) -> str:
 
 def _row(case: Case) -> str:
     found = {framework: _recommended(case, framework) for framework in FRAMEWORKS}
-    fastest = min(layout.step.total for layout in found.values() if layout is not None)
+    fastest = min(layout.step_s for layout in found.values() if layout is not None)
     cells = [case.model, f"{case.sequence:,}", f"{case.gpus} {case.hardware}"]
     for layout in found.values():
-        cells.append("does not fit" if layout is None else f"{_text(layout)} ({layout.step.total / fastest:.1f})")
+        cells.append("does not fit" if layout is None else f"{_text(layout)} ({layout.step_s / fastest:.1f})")
     return "| " + " | ".join(cells) + " |\n"
 
 

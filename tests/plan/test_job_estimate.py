@@ -165,14 +165,14 @@ def earlier(job: str, processes: int) -> MeasuredPace:
     [("nodes: 4\n", 1.4), ("nodes: 8\n", 1.4), ("nodes: 2\nargs: {recompute-granularity: full}\n", 2.3)],
 )
 def test_a_pace_is_scaled_by_the_ratio_of_the_estimates(more: str, range_: float) -> None:
-    before = planned(MEGATRON).step
+    before = planned(MEGATRON).step_s
     of = earlier(MEGATRON, 16)
     plan = planned(MEGATRON.replace("nodes: 2\n", more), of)
-    after = planned(MEGATRON.replace("nodes: 2\n", more)).step
+    after = planned(MEGATRON.replace("nodes: 2\n", more)).step_s
     assert before is not None
     assert after is not None
     found = plan_json(plan)["time"]
-    assert found["step_s"] == pytest.approx(30 * after.total / before.total)
+    assert found["step_s"] == pytest.approx(30 * after / before)
     assert (found["high_s"] / found["step_s"], found["step_s"] / found["low_s"]) == pytest.approx((range_, range_))
     assert found["source"] == "scaled"
     assert found["steps"] is None, "the run's last step is not this job's"
@@ -216,10 +216,10 @@ def test_a_run_with_another_number_of_processes_calibrates_the_layouts() -> None
     plain, seconds = job_layouts(job, None), job_layouts(job, of)
     assert "does not predict seconds" in "\n".join(layout_lines(plain))
     assert "SECONDS of a step, calibrated by earlier-1" in "\n".join(layout_lines(seconds))
-    before = planned(MEGATRON).step
+    before = planned(MEGATRON).step_s
     assert before is not None
-    first = seconds.found.layouts[0].step.total
-    assert first == pytest.approx(30 * plain.found.layouts[0].step.total / before.total)
+    first = seconds.found.layouts[0].step_s
+    assert first == pytest.approx(30 * plain.found.layouts[0].step_s / before)
 
 
 def test_uneven_stages_from_the_list_to_megatrons_flags() -> None:
