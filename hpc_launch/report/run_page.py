@@ -1,30 +1,43 @@
-"""The report of a run: its time, its curves, its attempts with their evidence, and its script."""
+"""The report of a run: its time, its curves, its attempts with their evidence, and its script.
+
+All text of a run is foreign: names, reasons, log lines, scripts. The template escapes it, and shows control characters
+and direction marks as escapes.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from hpc_launch import __version__
 from hpc_launch.base.files import read_text
+from hpc_launch.diagnose.diagnosis import FirstFailure
 from hpc_launch.performance.run_times import RunTimes
-from hpc_launch.report.charts import STYLE, Curve, curves, document, element, escaped, escaped_lines, table, timeline
+from hpc_launch.report.charts import Curve, curves, timeline
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
-from hpc_launch.view.format_values import duration, hosts, number, share
+from hpc_launch.view.format_values import clean, duration, hosts, log_lines, number, share
 from hpc_launch.view.state_text import elapsed, phases_text, progress_parts
 
 POINTS = 160
 """Places of the log of each attempt that are read for the curves."""
 MOST_ATTEMPTS = 200
+QUOTED_LINES = 100
 SCRIPT_LINES, SCRIPT_CHARACTERS = 5000, 1 << 20
 GOOD, BAD = frozenset({"COMPLETED", "RUNNING"}), frozenset({"FAILED", "STUCK"})
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -39,58 +52,65 @@ class RunReport:
 
 def run_page(report: RunReport) -> str:
     """The page as HTML."""
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
+    )
+    style = (_FOLDER / "page.css").read_text("utf-8")
     status = report.status
-    parts = [_head(report), _time(report), *_curves(report), _attempts(report), _script(status)]
-    made = f"Written by hpc-launch {__version__} at {_moment(report.now)}."
-    parts.append(element("p", escaped(made), class_="dim"))
-    return document(f"{status.run}: {status.state}", STYLE, "\n".join(filter(None, parts)))
-
-
-def _head(report: RunReport) -> str:
-    status, account = report.status, report.times.account
-    kind = "good" if status.state in GOOD else "bad" if status.state in BAD else ""
-    state = element("span", escaped(status.state), class_=f"state {kind}".strip())
-    reason = f": {escaped(status.reason)}" if status.reason else ""
-    facts = {
-        "productive training": share(account.goodput) if account.goodput is not None else "",
-        "wall time": duration(account.wall_s),
-        "attempts": str(len(status.attempts)),
-        "progress": ", ".join(progress_parts(status)),
-        "site": status.site,
-    }
-    shown = "".join(element("div", element("b", escaped(text)) + escaped(name)) for name, text in facts.items() if text)
-    return element("h1", escaped(status.run)) + element("p", state + reason) + element("div", shown, class_="facts")
-
-
-def _time(report: RunReport) -> str:
-    account = report.times.account
-    if not account.intervals:
-        return ""
-    used = account.wall_s - account.seconds("queued")
-    rows = [
-        (
-            element("span", "", class_=f"key {category}") + escaped(category),
-            escaped(duration(seconds)),
-            escaped(share(seconds / used) if used > 0 and category != "queued" else ""),
-        )
-        for category, seconds in account.by_category().items()
-        if seconds > 0
-    ]
-    notes = [f"Starts by phase: {phases_text(account)}."] if phases_text(account) else []
-    begin = f"From {_moment(account.intervals[0].begin)} to {_moment(account.intervals[-1].end)}."
-    labels = {part.attempt: f"attempt {part.attempt}" if part.attempt else "" for part in account.intervals}
-    return "".join(
-        [
-            element("h2", "Where the time went"),
-            element("p", escaped(begin), class_="dim"),
-            timeline(account, labels) if len(labels) <= MOST_ATTEMPTS else "",
-            table(("category", "time", "share of the job's time"), rows, {1: "n", 2: "n"}),
-            *(element("p", escaped(note)) for note in (*notes, *report.notes)),
-        ]
+    return environment.get_template(
+        "page.html.j2"
+    ).render(
+        style=Markup(style),  # noqa: S704 - shipped
+        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        status=status,
+        good=status.state in GOOD,
+        bad=status.state in BAD,
+        version=__version__,
+        now=_moment(report.now),
+        facts=_facts(report),
+        attempts=[_attempt(report, attempt) for attempt in status.attempts[-MOST_ATTEMPTS:]],
+        omitted=max(len(status.attempts) - MOST_ATTEMPTS, 0),
+        files=_files(RunFolder(status.folder)),
+        **_time(report),
+        **_curves(report),
     )
 
 
-def _curves(report: RunReport) -> Iterator[str]:
+def _facts(report: RunReport) -> dict[str, str]:
+    account = report.times.account
+    return {
+        "productive training": share(account.goodput) if account.goodput is not None else "",
+        "wall time": duration(account.wall_s),
+        "attempts": str(len(report.status.attempts)),
+        "progress": ", ".join(progress_parts(report.status)),
+        "site": report.status.site,
+    }
+
+
+def _time(report: RunReport) -> dict[str, Any]:
+    """Where the time went; empty before a job was submitted."""
+    account = report.times.account
+    if not account.intervals:
+        return {"shares": ()}
+    used = account.wall_s - account.seconds("queued")
+    labels = {part.attempt: f"attempt {part.attempt}" if part.attempt else "" for part in account.intervals}
+    return {
+        "shares": [
+            (name, duration(spent), share(spent / used) if used > 0 and name != "queued" else "")
+            for name, spent in account.by_category().items()
+            if spent > 0
+        ],
+        "notes": [*([f"Starts by phase: {phases_text(account)}."] if phases_text(account) else []), *report.notes],
+        "period": f"From {_moment(account.intervals[0].begin)} to {_moment(account.intervals[-1].end)}.",
+        "timeline": timeline(account, labels) if len(labels) <= MOST_ATTEMPTS else None,
+    }
+
+
+def _curves(report: RunReport) -> Mapping[str, Any]:
     """Loss by step, and steps per second by time."""
     begin = report.times.account.intervals[0].begin if report.times.account.intervals else report.now
     losses: list[Curve] = []
@@ -104,14 +124,11 @@ def _curves(report: RunReport) -> Iterator[str]:
         rates.append(list(_rates([(at - begin, step) for at, step in points])))
         if points:
             begins.append(points[0][0] - begin)
-    loss = curves(losses, "Loss by step", label=number, times=False)
-    rate = curves(rates, "Steps per second over time", label=number, begins=begins, times=True)
-    if loss:
-        yield element("h2", "Loss by step") + loss
-    if rate:
-        yield element("h2", "Steps per second over time") + rate
-        if len(begins) > 1:
-            yield element("p", "Dashed lines: an attempt shows its first step.", class_="dim")
+    return {
+        "losses": curves(losses, label=number, times=False),
+        "rates": curves(rates, label=number, begins=begins, times=True),
+        "begins": begins,
+    }
 
 
 def _rates(points: Sequence[tuple[float, int]]) -> Iterator[tuple[float, float]]:
@@ -122,77 +139,66 @@ def _rates(points: Sequence[tuple[float, int]]) -> Iterator[tuple[float, float]]
             yield (t0 + t1) / 2, (s1 - s0) / (t1 - t0)
 
 
-def _attempts(report: RunReport) -> str:
-    status, run = report.status, RunFolder(report.status.folder)
-    if not status.attempts:
-        return ""
-    rows = []
-    for attempt in status.attempts[-MOST_ATTEMPTS:]:
-        spent = elapsed(attempt, report.now)
-        rows.append(
-            (
-                escaped(attempt.number),
-                escaped(attempt.job_id or ""),
-                escaped(attempt.state),
-                escaped(hosts(attempt.nodes)),
-                escaped(_moment(attempt.started)) if attempt.started is not None else "",
-                escaped(duration(spent)) if spent is not None else "",
-                escaped(attempt.failure_class or ""),
-                escaped(attempt.verdict or ""),
-            )
-        )
-    headers = ("#", "job", "state", "nodes", "started", "took", "class", "verdict")
-    details = [_evidence(attempt, read_verdict(run.attempt(attempt.number))) for attempt in status.attempts]
-    omitted = len(status.attempts) - len(rows)
-    note = element("p", escaped(f"{omitted} older attempts are not shown."), class_="dim") if omitted else ""
-    return element("h2", "Attempts") + table(headers, rows, {3: "long"}) + note + "".join(details[-MOST_ATTEMPTS:])
-
-
-def _evidence(attempt: AttemptStatus, verdict: VerdictRecord | None) -> str:
-    """Why an attempt ended and what followed; nothing for one without a verdict."""
-    if verdict is None:
-        return ""
-    diagnosis = stored_diagnosis(verdict)
-    words = [f"{verdict.action}: {verdict.reason}" if verdict.reason else verdict.action]
-    if diagnosis is not None:
-        first, cause = diagnosis.first_failure, diagnosis.cause
-        words.insert(0, f"{verdict.failure_class}{f' ({cause})' if cause else ''}, confidence {diagnosis.confidence}")
-        where = [f"rank {first.rank}"] if first.rank is not None else []
-        where += [f"on {first.node}"] if first.node is not None else []
-        where += [f"at {_moment(first.time)}"] if first.time is not None else []
-        words += [f"First failure: {' '.join(where)}"] if where else []
-    words += [f"Excluded: {hosts(verdict.exclude)}"] if verdict.exclude else []
-    words += [f"Readmitted: {hosts(verdict.readmit)}"] if verdict.readmit else []
-    words += [f"Changed: {' '.join(verdict.sets)}"] if verdict.sets else []
-    quotes = "\n".join(f"{quote.file}:{quote.line or ''}".rstrip(":") + f"  {quote.text}" for quote in verdict.evidence)
-    return "".join(
-        [
-            element("h3", escaped(f"Attempt {attempt.number}: {attempt.state}")),
-            *(element("p", escaped(text)) for text in words),
-            element("pre", escaped_lines(quotes, 100)) if quotes else "",
-        ]
+def _attempt(report: RunReport, attempt: AttemptStatus) -> dict[str, object]:
+    spent = elapsed(attempt, report.now)
+    verdict = read_verdict(RunFolder(report.status.folder).attempt(attempt.number))
+    quotes = (
+        [f"{quote.file}:{quote.line or ''}".rstrip(":") + f"  {quote.text}" for quote in verdict.evidence]
+        if verdict
+        else []
     )
+    return {
+        "number": attempt.number,
+        "job_id": attempt.job_id or "",
+        "state": attempt.state,
+        "nodes": hosts(attempt.nodes),
+        "started": _moment(attempt.started) if attempt.started is not None else "",
+        "took": duration(spent) if spent is not None else "",
+        "failure_class": attempt.failure_class or "",
+        "verdict": attempt.verdict or "",
+        "why": list(_why(verdict)) if verdict is not None else [],
+        "quotes": _lines("\n".join(quotes), QUOTED_LINES),
+    }
 
 
-def _script(status: RunStatus) -> str:
+def _why(verdict: VerdictRecord) -> Iterator[str]:
+    """Why an attempt ended and what followed."""
+    diagnosis = stored_diagnosis(verdict)
+    if diagnosis is not None:
+        cause = f" ({diagnosis.cause})" if diagnosis.cause else ""
+        yield f"{verdict.failure_class}{cause}, confidence {diagnosis.confidence}"
+    yield f"{verdict.action}: {verdict.reason}" if verdict.reason else verdict.action
+    first = diagnosis.first_failure if diagnosis is not None else FirstFailure()
+    where = [f"rank {first.rank}"] if first.rank is not None else []
+    where += [f"on {first.node}"] if first.node is not None else []
+    where += [f"at {_moment(first.time)}"] if first.time is not None else []
+    if where:
+        yield f"First failure: {' '.join(where)}"
+    if verdict.exclude:
+        yield f"Excluded: {hosts(verdict.exclude)}"
+    if verdict.readmit:
+        yield f"Readmitted: {hosts(verdict.readmit)}"
+    if verdict.sets:
+        yield f"Changed: {' '.join(verdict.sets)}"
+
+
+def _files(run: RunFolder) -> dict[str, Markup]:
     """The script of the last attempt that has one, with the origin of each value, and the merged job file."""
-    run = RunFolder(status.folder)
     scripts = [attempt.script for attempt in reversed(run.attempts()) if os.path.isfile(attempt.script)]
-    files = {"Script": scripts[:1], "Merged values": [run.resolved_yaml]}
-    parts = []
-    for title, paths in files.items():
-        text = next((text for path in paths if (text := _text(path))), None)
-        if text is not None:
-            content = element("summary", escaped(title)) + element("pre", escaped_lines(text, SCRIPT_LINES))
-            parts.append(element("details", content))
-    note = element("p", "The right-hand comments name the origin of each line.", class_="dim")
-    return element("h2", "Script and origins") + note + "".join(parts) if parts else ""
+    files = {}
+    for title, paths in (("Script", scripts[:1]), ("Merged values", [run.resolved_yaml])):
+        for path in paths:
+            with suppress(OSError):
+                files[title] = _lines(read_text(path, errors="replace", longest=SCRIPT_CHARACTERS), SCRIPT_LINES)
+    return {title: text for title, text in files.items() if text}
 
 
-def _text(path: Path) -> str | None:
-    with suppress(OSError):
-        return read_text(path, errors="replace", longest=SCRIPT_CHARACTERS)
-    return None
+def _lines(text: str, most: int) -> Markup:
+    """Several lines as HTML, at most so many, without escape sequences."""
+    lines = text.split("\n")
+    shown = [piece for line in lines[:most] for piece in log_lines(line)]
+    omitted = [f"… {len(lines) - most} more lines"] if len(lines) > most else []
+    return escape("\n".join([*shown, *omitted]))
 
 
 def _moment(when: float) -> str:
