@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from hpc_launch.base.run_program import run_program
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -49,17 +51,8 @@ def ask_library(
     quiet |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     command = [python or sys.executable, "-W", "ignore", str(script), *words]
     try:
-        done = subprocess.run(
-            command,
-            input=text,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=os.environ | quiet,
-            cwd=folder,
-            timeout=LIBRARY_TIMEOUT_S,
-            check=False,
-        )
+        environment = os.environ | quiet
+        done = run_program(command, LIBRARY_TIMEOUT_S, environment=environment, text=text, folder=folder)
     except OSError as error:
         return None, error.strerror or str(error)
     except subprocess.TimeoutExpired:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
+from hpc_launch.base.shipped_yaml import read_shipped
 from hpc_launch.estimate.training_setup import TrainingSetup
-from hpc_launch.job.yaml_source import parse_list
 from hpc_launch.model.model_config import ModelConfig, parameters
 from hpc_launch.sites.queues import Fabric, NodeClass, overlay_fabric
 
@@ -66,11 +65,10 @@ class UnknownGpu(Struct, frozen=True, kw_only=True):
     hint: str
 
 
-@cache
-def published_gpus() -> tuple[GpuFigures, ...]:
+def published_gpus() -> list[GpuFigures]:
     """All rows of `gpus.yaml`."""
-    rows, _ = parse_list(FILE.read_text(encoding="utf-8"), FILE.name)
-    return tuple(msgspec.convert(rows, list[GpuFigures]))
+    rows: list[GpuFigures] = read_shipped(FILE, list[GpuFigures])
+    return rows
 
 
 def gpu_of_node_class(name: str, node: NodeClass, site_fabric: Fabric) -> Gpu | UnknownGpu:

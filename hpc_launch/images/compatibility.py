@@ -6,7 +6,6 @@ The CPU architecture of a SIF file, read from its header.
 from __future__ import annotations
 
 import os
-import re
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from hpc_launch.base.files import open_regular
+from hpc_launch.sites.job_settings import version_numbers
 
 SIF_MAGIC = b"SIF_MAGIC\0"
 SIF_MAGIC_AT = 32
@@ -38,23 +38,22 @@ as two digits and a zero, an id, and eight numbers, the last two of which are th
 
 def architecture(image: Path) -> str | None:
     """The architecture of a SIF file, as in `uname -m`; None if unknown. Raises OSError if it cannot be read."""
-    if os.path.isdir(image):
-        return None
-    with open_regular(image) as stream:
-        head = stream.read(SIF_ARCH_AT + 2)
-    if not is_sif(head):
-        return None
-    return SIF_ARCHITECTURES.get(head[SIF_ARCH_AT : SIF_ARCH_AT + 2])
+    head = b"" if os.path.isdir(image) else _head(image)
+    return SIF_ARCHITECTURES.get(head[SIF_ARCH_AT : SIF_ARCH_AT + 2]) if is_sif(head) else None
 
 
 def cut_short(image: Path) -> bool:
     """Whether a SIF file is shorter than its header says: after a truncated download or a full disk."""
-    with open_regular(image) as stream:
-        head = stream.read(SIF_DATA_AT + 16)
+    head = _head(image)
     if not is_sif(head) or len(head) < SIF_DATA_AT + 16:
         return is_sif(head)
     offset, size = struct.unpack_from("<qq", head, SIF_DATA_AT)
     return image.stat().st_size < int(offset) + int(size)
+
+
+def _head(image: Path) -> bytes:
+    with open_regular(image) as stream:
+        return stream.read(SIF_DATA_AT + 16)
 
 
 def is_sif(head: bytes) -> bool:
@@ -95,15 +94,9 @@ libibverbs (NCCL's ibvwrap.cc); Slingshot and EFA need aws-ofi-nccl over libfabr
 own plugin."""
 
 
-def version_of(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (2, 13, 0) for `2.13.0+cu130`."""
-    match = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
-
-
 def minimum_driver(cuda: str) -> str | None:
     """The oldest driver for a CUDA release; None if the table has none."""
-    wanted = version_of(cuda)
+    wanted = version_numbers(cuda)
     for release, driver in CUDA_DRIVERS:
         if wanted >= release:
             return driver if wanted[0] <= CUDA_DRIVERS[0][0][0] else None
@@ -126,7 +119,7 @@ def check_torch(torch: Mapping[str, str | None], vendor: str | None, *, needed: 
         platform = "CUDA" if vendor == "nvidia" else "ROCm"
         message = f"{summary}, but the nodes' GPUs need {platform}"
         return Check("torch", "fail", message, f"use an image built for {platform}")
-    if declared is not None and version_of(declared)[:2] != version_of(installed)[:2]:
+    if declared is not None and version_numbers(declared)[:2] != version_numbers(installed)[:2]:
         hint = "fix `torch` of the image in the site profile, or of `environment` in the job: it selects options"
         return Check("torch", "fail", f"{summary}, but {declared} is declared", hint)
     return Check("torch", "ok", summary)
@@ -144,7 +137,7 @@ def check_driver(torch: Mapping[str, str | None], vendor: str | None, driver: st
     if minimum is None:
         known = f"CUDA {cuda}" if cuda else f"ROCm {hip}"
         return Check("driver", "skip", f"the minimum driver for {known} is unknown")
-    if version_of(driver) >= version_of(minimum):
+    if version_numbers(driver) >= version_numbers(minimum):
         return Check("driver", "ok", f"driver {driver}; CUDA {cuda} needs {minimum} or newer")
     message = f"driver {driver} is too old for CUDA {cuda}, which needs {minimum} or newer"
     if compat:

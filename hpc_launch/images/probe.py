@@ -23,6 +23,7 @@ from hpc_launch.base.errors import Refused, UserError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.installed import WITHOUT_CURRENT_FOLDER
+from hpc_launch.base.run_program import run_program
 from hpc_launch.images.runtimes import wrap_command
 from hpc_launch.job.shell_text import Text, Var, plain, quote
 from hpc_launch.plan.launch_plan import ContainerPlan, LaunchPlan, SiteStep, Variable
@@ -115,23 +116,14 @@ def probe_image(
     probe_command = [python, "-c", start, probe_code(), json.dumps(request)]
     inside = ["bash", "-c", f'{prelude}exec "$@"', "bash", *probe_command] if prelude else probe_command
     command = [*before, *inside]
+    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})},
-            check=False,
-        )
+        done = run_program(command, TIMEOUT, environment=variables)
     except OSError as error:
         raise UserError(f"cannot run {before[0]}: {error.strerror}", "load its module first") from error
     except subprocess.TimeoutExpired as error:
-        raise UserError(
-            f"the image did not respond within {TIMEOUT:g} s", "try again on a less busy machine"
-        ) from error
+        message = f"the image did not respond within {TIMEOUT:g} s"
+        raise UserError(message, "try again on a less busy machine") from error
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(MARK):
             answer: dict[str, Any] = json.loads(line.removeprefix(MARK))

@@ -68,18 +68,26 @@ def build(recipe: Path, image: Path, tool: Tool, arguments: Sequence[str], say: 
                 "unprivileged builds need user namespaces, or an entry in /etc/subuid: see Apptainer's guide, Fakeroot"
             )
             raise UserError(str(error), hint if os.geteuid() else error.hint) from error
-        record = ImageRecord(
-            digest=digest_of(draft),
-            size=draft.stat().st_size,
-            source=str(recipe),
-            kind="recipe",
-            made=now(),
-            architecture=architecture(draft),
-            recipe_digest=digest_of(recipe),
-            by=str(tool),
-            versions=versions_in(tool, folder.path / image.name),
-        )
-        put(draft, image, record)
+        return _put(folder, image.name, image, tool, digest_of(draft), str(recipe), recipe)
+
+
+def _put(  # noqa: PLR0917 - private
+    folder: DraftFolder, name: str, image: Path, tool: Tool | None, digest: str, source: str, recipe: Path | None = None
+) -> ImageRecord:
+    """Move a draft to its place with a record of what it is. Raises OSError."""
+    draft = folder.own / name
+    record = ImageRecord(
+        digest=digest,
+        size=draft.stat().st_size,
+        source=source,
+        kind="uri" if recipe is None else "recipe",
+        made=now(),
+        architecture=architecture(draft),
+        recipe_digest=None if recipe is None else digest_of(recipe),
+        by=str(tool or ""),
+        versions=versions_in(tool, folder.path / name),
+    )
+    put(draft, image, record)
     return record
 
 
@@ -250,23 +258,12 @@ def pull(uri: str, image: Path, wanted: str | None, say: Callable[[str], None]) 
 def _finish(  # noqa: PLR0917 - private
     uri: str, folder: DraftFolder, name: str, image: Path, wanted: str | None, tool: Tool | None
 ) -> ImageRecord:
-    draft = folder.own / name
-    digest = digest_of(draft)
+    digest = digest_of(folder.own / name)
     if wanted is not None and digest != wanted:
         _delete_partial(folder)
         hint = "check the digest with its publisher; the download was deleted"
         raise _digest_mismatch(image, f"the digest of {uri} is {digest}, expected {wanted}", hint)
-    record = ImageRecord(
-        digest=digest,
-        size=draft.stat().st_size,
-        source=recorded(uri),
-        kind="uri",
-        made=now(),
-        architecture=architecture(draft),
-        by=str(tool) if tool else "",
-        versions=versions_in(tool, folder.path / name),
-    )
-    put(draft, image, record)
+    record = _put(folder, name, image, tool, digest, recorded(uri))
     _delete_partial(folder)
     return record
 

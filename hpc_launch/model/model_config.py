@@ -48,8 +48,7 @@ class ValueReader:
                 hint = f"add it: a whole number between {least} and {most}"
                 self.report(FindingCode.MISSING_KEY, f"`{names[0]}` is missing", None, hint)
             return least if default is None else default
-        value = self.given.values[name]
-        value = scalar(value) if isinstance(value, str) else value
+        value = self._scalar(name)
         if isinstance(value, bool) or not isinstance(value, int):
             message = f"`{name}` must be a whole number, not {describe(self.given.values[name])}"
             self.report(FindingCode.WRONG_TYPE, message, name, f"write a number between {least} and {most}")
@@ -66,13 +65,16 @@ class ValueReader:
         name = self.name_of(*names)
         if name is None:
             return default
-        value = self.given.values[name]
-        value = scalar(value) if isinstance(value, str) else value
+        value = self._scalar(name)
         if isinstance(value, bool):
             return value
         message = f"`{name}` must be true or false, not {describe(self.given.values[name])}"
         self.report(FindingCode.WRONG_TYPE, message, name, "write true or false")
         return default
+
+    def _scalar(self, name: str) -> Any:
+        value = self.given.values[name]
+        return scalar(value) if isinstance(value, str) else value
 
     def text(self, *names: str) -> str | None:
         """Text, or None if it is not given."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from msgspec.structs import asdict, replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.shipped_yaml import read_shipped
 from hpc_launch.job.document import Document
 from hpc_launch.job.model import Model
 from hpc_launch.job.shell_text import visible
@@ -22,33 +22,24 @@ from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention,
 from hpc_launch.model.transformers_config import FAMILIES, from_transformers, is_transformers_config
 from hpc_launch.sites.resolved import Resolved
 
-_FILE = Path(__file__).with_name("known_models.yaml")
 
-
-def known_names() -> tuple[str, ...]:
-    """Names of all models in the table."""
-    return tuple(_table().data)
+def known_models() -> dict[str, dict[str, Any]]:
+    """The table of models: the sizes of each, by name."""
+    models: dict[str, dict[str, Any]] = read_shipped(Path(__file__).with_name("known_models.yaml"), dict)
+    return models
 
 
 def known_model(name: str, place: Place | None) -> tuple[ModelConfig | None, list[Finding]]:
     """The model of this name. HL680 if there is none; `place` is where the name was written."""
-    sizes = _table().data.get(name.lower())
+    sizes = known_models().get(name.lower())
     if sizes is None:
-        closest = nearest(name, list(known_names()))
-        hint = f"did you mean `{closest}`?" if closest else f"known are {', '.join(known_names())}."
+        closest = nearest(name, list(known_models()))
+        hint = f"did you mean `{closest}`?" if closest else f"known are {', '.join(known_models())}."
         message = f"hpc-launch knows no model `{visible(name[:80])}`"
         hint = f"{hint} Otherwise name its config.json, such as ./config.json, or give its sizes"
         return None, [Finding(FindingCode.UNKNOWN_MODEL, message, place, hint)]
     model, _ = from_transformers(GivenValues(sizes, {}, None))
     return replace(model, name=name.lower()), []
-
-
-@cache
-def _table() -> Document:
-    document, findings = read_document(_FILE)
-    if document is None or findings:
-        raise ValueError(findings)
-    return document
 
 
 MOST_PARAMETERS = 10**15

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from hpc_launch.base.run_program import run_program
 from hpc_launch.site_tools.draft_queues import MEMORY_TOLERANCE
 from hpc_launch.sites.network import INTERFACE
 
@@ -282,16 +283,7 @@ def _module_command(environment: Mapping[str, str]) -> tuple[str, list[str]]:
 
 def _modules(command: list[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     try:
-        done = subprocess.run(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=MODULE_TIMEOUT_S,
-            check=False,
-        )
+        done = run_program(command, MODULE_TIMEOUT_S, environment=environment)
     except (OSError, subprocess.TimeoutExpired):
         return ()
     # Lmod also prints names without a version, with a trailing slash; both mark defaults in parentheses.

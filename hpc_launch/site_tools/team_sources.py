@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_text, write_json
 from hpc_launch.base.findings import Finding
+from hpc_launch.base.run_program import run_program
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.job.yaml_source import MAX_BYTES, read_document
 from hpc_launch.sites import trust
@@ -150,16 +151,7 @@ def _others(folder: str, names: list[str]) -> list[str]:
 
 def _git(*arguments: str, failure: str, hint: str | None = None) -> str:
     try:
-        process = subprocess.run(
-            ["git", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-            text=True,
-            errors="replace",
-            env={**os.environ, **GIT_ENVIRONMENT},
-        )
+        process = run_program(["git", *arguments], GIT_TIMEOUT_S, environment={**os.environ, **GIT_ENVIRONMENT})
     except FileNotFoundError as error:
         raise UsageError("git is not installed on this machine", "load its module, or add a folder instead") from error
     except subprocess.TimeoutExpired as error:

@@ -109,14 +109,14 @@ def count_holds(required: str | None, value: int) -> bool:
 
 def version_holds(required: str, value: str | None) -> bool:
     """Whether `value` matches `>=2.4, <2.9`. An unknown version never does. `=2.4` also matches 2.4.1."""
-    actual = numbers(value) if value is not None else ()
+    actual = version_numbers(value) if value is not None else ()
     if not actual:
         return False
     for comparison in required.split(","):
         match = re.fullmatch(r"([<>]=?|=|!=)? ?([\d.]+)", comparison.strip())
         if match is None:
             return False
-        sign, target = match[1] or "=", numbers(match[2])
+        sign, target = match[1] or "=", version_numbers(match[2])
         prefix = actual[: len(target)] if sign in ("=", "!=", "<=", ">") else actual
         prefix += (0,) * (len(target) - len(prefix))
         if not _COMPARE[sign](prefix, target):
@@ -124,33 +124,10 @@ def version_holds(required: str, value: str | None) -> bool:
     return True
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """Leading numbers of a version: (2, 27, 5) for `2.27.5-1+cuda12.4`."""
     match = re.match(r"[vV]?(\d{1,9}(?:\.\d{1,9})*)", version)
     return tuple(map(int, match[1].split("."))) if match else ()
-
-
-ACTIONS = (
-    "modules",
-    "module_use",
-    "module_load",
-    "module_unload",
-    "source",
-    "set",
-    "unset",
-    "prepend",
-    "mkdir",
-    "copy",
-    "ulimit",
-    "raw",
-)
-"""Actions of a step. Each step has exactly one."""
-
-ACTIONS_BY_PLACE = {
-    "nodes": frozenset({"mkdir", "copy"}),
-    "container": frozenset({"source", "set", "unset", "prepend", "mkdir", "raw"}),
-}
-"""Actions that can run outside the job's shell."""
 
 
 class Copy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -201,6 +178,15 @@ class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     why: str = ""
     """Reason, shown in the script."""
     fact: EntrySource = None
+
+
+ACTIONS = tuple(name for name in PreludeStep.__struct_fields__ if name not in ("where", "when", "why", "fact"))
+"""Actions of a step. Each step has exactly one."""
+ACTIONS_BY_PLACE = {
+    "nodes": frozenset({"mkdir", "copy"}),
+    "container": frozenset({"source", "set", "unset", "prepend", "mkdir", "raw"}),
+}
+"""Actions that can run outside the job's shell."""
 
 
 class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

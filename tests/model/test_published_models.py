@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_launch.model.model_config import GivenValues, active_parameters, parameters
-from hpc_launch.model.read_model import known_model, known_names
+from hpc_launch.model.read_model import known_model, known_models
 from hpc_launch.model.transformers_config import FAMILIES, from_transformers
 
 # Hugging Face shows the number of stored values of each repository beside its files (safetensors), where a tied output
@@ -52,7 +52,7 @@ _ACTIVE = {
 
 
 def test_every_known_model_has_a_published_number() -> None:
-    assert set(known_names()) == set(_PUBLISHED)
+    assert set(known_models()) == set(_PUBLISHED)
 
 
 @pytest.mark.parametrize("name", _PUBLISHED)

@@ -17,6 +17,7 @@ from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unr
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import write_record
+from hpc_launch.base.run_program import run_program
 from hpc_launch.job.hostlist import compress
 from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT, hosts_of
 from hpc_launch.schedulers.local import local_jobs
@@ -74,15 +75,8 @@ class LocalScheduler(Scheduler):
     def start(self, entry: local_jobs.LocalJob, submission: Submission) -> tuple[int, str]:
         """Start the supervisor of a job; returns the exit code and the last message. Raises SubmitRefused,
         SubmitUnknown, OSError, TimeoutExpired."""
-        done = subprocess.run(
-            supervisor_command(entry, submission),
-            env=_environment(submission, in_allocation=self._in_allocation),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT_S,
-            check=False,
-        )
+        environment = _environment(submission, in_allocation=self._in_allocation)
+        done = run_program(supervisor_command(entry, submission), START_TIMEOUT_S, environment=environment)
         return done.returncode, "".join(done.stderr.strip().splitlines()[-1:])
 
     def forget(self, entry: local_jobs.LocalJob) -> None:

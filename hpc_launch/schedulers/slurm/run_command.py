@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_launch.base.errors import Unreachable
+from hpc_launch.base.run_program import run_program
 
 LEAKS = re.compile(r"(SBATCH|SLURM|SLURMD|SRUN|SALLOC|PMI|PMIX)_|PMI\d*_")
 """SBATCH_* overrides the script's directives (sbatch(1), INPUT ENVIRONMENT VARIABLES); the others describe an
@@ -109,17 +110,7 @@ class CommandResult:
 def run(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> CommandResult:
     """Run a command. Raises Unreachable if it is not found or times out."""
     try:
-        done = subprocess.run(
-            list(command),
-            env=query_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
+        done = run_program(command, timeout_s, environment=query_environment())
     except subprocess.TimeoutExpired:
         raise Unreachable(f"{command[0]} timed out after {timeout_s:g} s") from None
     except OSError as error:
