@@ -67,7 +67,7 @@ class ArrayScheduler(FakeScheduler):
         return {one: structs.replace(job, job_id=one) for one in ids if (job := found.get(one.partition("_")[0]))}
 
     def record(self, job_id: str) -> JobRecord:
-        job = {key: value for key, value in self.job(job_id).items() if key in ("name", "state", "submitted")}
+        job = {key: value for key, value in self.job(job_id).items() if key in ("name", "state", "submitted", "ended")}
         return JobRecord(job_id=job_id, source=self.source, as_of=self.clock(), **job)
 
     def begun(self, attempt: AttemptFolder, job_id: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -20,6 +22,7 @@ from hpc_launch.runs.groups.job_arrays import array_spec, chunks, settle_arrays
 from hpc_launch.runs.groups.sweep_status import sweep_status
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import ArrayRoom
 from hpc_launch.script.parts import RUNTIME, runtime
 from tests.marks import prove
@@ -171,6 +174,26 @@ def test_a_reader_who_may_not_write_sees_which_points_are_in_the_queue(tmp_path:
     sweep = begin_sweep(tmp_path, ROOM + 2)
     submit_points(sweep, FullQueue(tmp_path / "scheduler"))
     assert sweep_status(sweep, {}).counts == {"SUBMITTING": 2, "PENDING": ROOM}
+
+
+def test_points_that_were_cancelled_together_cost_one_query_and_wait_for_no_disk(tmp_path: Path) -> None:
+    scheduler, synced = FullQueue(tmp_path / "scheduler"), 0
+    sweep = begin_sweep(tmp_path, ROOM)
+    submit_points(sweep, scheduler)
+    scheduler.cancel("1")
+    tracker = RunTracker(begun(sweep), lambda _: scheduler)
+
+    def count(_: FrameType, event: str, function: object) -> None:
+        nonlocal synced
+        synced += event == "c_call" and function is os.fsync
+
+    sys.setprofile(count)
+    tracker.poll()
+    sys.setprofile(None)
+
+    assert synced == 0
+    assert all((one.state, one.settled) == ("CANCELLED", True) for one in tracker.poll().values())
+    assert len(scheduler.asked("query")) == 1
 
 
 def test_a_task_writes_the_same_files_as_who_looks_earlier(tmp_path: Path) -> None:

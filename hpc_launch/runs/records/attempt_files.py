@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.files import read_text
-from hpc_launch.base.json_records import create_record, read_record
+from hpc_launch.base.json_records import create_record, read_record, write_record
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.runs.layout import AttemptFolder, is_node_log
 from hpc_launch.runs.records.plan_record import plan_of
@@ -90,13 +90,14 @@ def settled(record: JobRecord) -> bool:
 
 
 def keep_final(attempt: AttemptFolder, record: JobRecord) -> None:
-    """Create final.json where the state is final.
+    """Write final.json where the state is final.
 
-    In a run of another user, and on a failed write, the scheduler is asked again later.
+    In a run of another user, after a failed write, and where a crash of the machine tore the file, the scheduler is
+    asked again later: hundreds of points that ended together do not wait for the disk.
     """
     if settled(record):
         with suppress(OSError):
-            create_record(attempt.final, record)
+            write_record(attempt.final, record, sync=False)
 
 
 def of_attempt(record: JobRecord, first_step: int | None) -> JobRecord:
