@@ -70,9 +70,9 @@ class Attempt(Output):
     submitted: Annotated[float | None, doc("when it was submitted")]
     started: Annotated[float | None, doc("when it started")]
     ended: Annotated[float | None, doc("when it ended")]
-    failure_class: Annotated[
-        str | None, doc("[failure class](failures.md); null until a driver has decided, and without a failure")
-    ] = field(name="class")
+    failure_class: Annotated[str | None, doc("[failure class](failures.md); null until a driver has decided")] = field(
+        name="class"
+    )
     verdict: Annotated[
         Verdict | None,
         doc(

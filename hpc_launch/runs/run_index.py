@@ -30,7 +30,7 @@ from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import Startup
 
 _LAYOUT = [(one.name, one.type) for kind in (RunStatus, AttemptStatus, Progress, Startup) for one in fields(kind)]
-VERSION = (zlib.crc32(repr(_LAYOUT).encode()) + 7) & 0x7FFFFFFF
+VERSION = (zlib.crc32(repr(_LAYOUT).encode()) + 8) & 0x7FFFFFFF
 """Of the database. To be increased when the tables change, or when the same files give another final state; it changes
 with the fields of a status."""
 

@@ -133,6 +133,24 @@ def test_the_table(files: AttemptFiles, said: JobRecord | None, attempt: str, ru
     assert state_of(files, said) == (attempt, run)
 
 
+@pytest.mark.parametrize(
+    ("files", "said", "outcome"),
+    [
+        (QUEUED, record("CANCELLED"), ("cancelled_by_user", "STOP")),
+        (replace(QUEUED, claim=Claim(void="cancelled by ann")), None, ("cancelled_by_user", "STOP")),
+        # Slurm revoked its nodes: nobody cancelled it.
+        (QUEUED, record("CANCELLED", nodes="n1"), (None, None)),
+        (FILES, record("CANCELLED"), (None, None)),  # its logs may say why
+        (replace(FILES, end=ended()), record("COMPLETED"), ("success", "NONE")),
+    ],
+)
+def test_what_needs_no_diagnosis_has_a_class(
+    files: AttemptFiles, said: JobRecord | None, outcome: tuple[str | None, str | None]
+) -> None:
+    status = observe(case(files, said))
+    assert (status.failure_class, status.verdict) == outcome
+
+
 def test_a_step_that_failed_inside_a_success_is_told() -> None:
     steps = (("batch", "COMPLETED", "0:0"), ("0", "OUT_OF_MEMORY", "0:125"))
     status = observe(case(replace(FILES, end=ended()), record("COMPLETED", steps=steps, source="sacct")))

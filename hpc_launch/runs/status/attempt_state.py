@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.runs.records.submission import CANCELLED, Overrides
 from hpc_launch.runs.status.attempt_view import END_RECORD_S, STALE_S, WAITING_STATES, AttemptView
-from hpc_launch.runs.status.run_status import STATE_SOURCES, AttemptStatus
+from hpc_launch.runs.status.run_status import STATE_SOURCES, AttemptStatus, revoked_nodes
 from hpc_launch.schedulers.scheduler import JobRecord
 
 FAILED_STEPS = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL"})
@@ -188,7 +188,7 @@ def observe(view: AttemptView) -> AttemptStatus:
     """The attempt's state. Every combination of records has an answer, never more certain than its sources."""
     result = next(result for rule in RULES if (result := rule(view)) is not None)
     files, record = view.files, view.final_record or (None if view.superseded or view.requeued else view.record)
-    ended_well, verdict = result.state == "COMPLETED", files.verdict
+    failure_class, verdict = _outcome(view, result.state)
     return AttemptStatus(
         number=files.attempt.number,
         folder=files.attempt.path,
@@ -203,10 +203,22 @@ def observe(view: AttemptView) -> AttemptStatus:
         started=view.started if view.started is not None else (record.started if record else None),
         ended=view.ended if view.ended is not None else (record.ended if record else None),
         overrides=files.intent.overrides if files.intent else Overrides(),
-        failure_class=verdict.failure_class if verdict else "success" if ended_well else None,
-        verdict=verdict.action if verdict else "NONE" if ended_well else None,
-        evidence=verdict.evidence if verdict else (),
+        failure_class=failure_class,
+        verdict=verdict,
+        evidence=files.verdict.evidence if files.verdict else (),
     )
+
+
+def _outcome(view: AttemptView, state: str) -> tuple[str | None, str | None]:
+    """Class and verdict: those on record, or those that need no diagnosis."""
+    verdict, claim = view.files.verdict, view.files.claim
+    if verdict is not None:
+        return verdict.failure_class, verdict.action
+    if state == "COMPLETED":
+        return "success", "NONE"
+    if state == "CANCELLED" and (claim is None or claim.void) and revoked_nodes(view) is None:
+        return "cancelled_by_user", "STOP"  # it never began
+    return None, None
 
 
 def _by_scheduler(record: JobRecord, reason: str | None) -> Observation:

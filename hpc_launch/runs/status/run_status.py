@@ -219,7 +219,7 @@ def run_state(status: AttemptStatus, view: AttemptView) -> tuple[str, str | None
         if state_of_job == "COMPLETED":
             return "FAILED", f"{reason}, and it ended without a record of its new start"
     state = STATES.get(state_of_job, "UNKNOWN")
-    revoked = _revoked_nodes(view) if state == "CANCELLED" else None
+    revoked = revoked_nodes(view) if state == "CANCELLED" else None
     if revoked is not None:
         return "FAILED", f"the job got {revoked} and was ended before its script began: a failing Prolog does this"
     if state == "FAILED" and view.files.cancel is not None:
@@ -254,7 +254,7 @@ def with_verdict(state: str, reason: str | None, verdict: VerdictRecord | None) 
     return state, reason
 
 
-def _revoked_nodes(view: AttemptView) -> str | None:
+def revoked_nodes(view: AttemptView) -> str | None:
     """The nodes that Slurm allocated to the job and revoked before its script began; None otherwise.
 
     Slurm does so with `--no-requeue` when a node cannot start the job (seen with 22.05). `squeue` and `sacct` report
