@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -96,8 +95,9 @@ class StageStates:
         if found is not None and found.attempts and again == "no":
             over = found.final and not found.undecided
             return StageStatus(stage, found.state, found.reason, (found,), over=over)
+        refusal = read_record(self.pipeline.refused(stage.name), StageRefusal)
         return self._closed(stage) or StageStatus(
-            stage, "SUBMITTING", _why_due(self.pipeline.refused(stage.name)), due=(DueRun(stage, _last(found)),)
+            stage, "SUBMITTING", (refusal.reason if refusal else "") or "due now", due=(DueRun(stage, _last(found)),)
         )
 
     def _of_several(self, stage: StageRecord) -> StageStatus:
@@ -224,11 +224,6 @@ def _is_over(status: RunStatus, *, current: bool) -> bool:
 
 def _met(wanted: str, state: str) -> bool:
     return wanted == "any" or (state == "COMPLETED") == (wanted == "ok")
-
-
-def _why_due(refused: Path) -> str:
-    refusal = read_record(refused, StageRefusal)
-    return refusal.reason if refusal is not None and refusal.reason else "due now"
 
 
 @dataclass(frozen=True)

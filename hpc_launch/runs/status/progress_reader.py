@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -105,7 +105,7 @@ def first_step(attempt: AttemptFolder) -> int | None:
     except OSError:
         return None
     lines = [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES]
-    found = _newest(progress_patterns(plan_of(attempt)).get("step"), lines)
+    found = next(_matches(progress_patterns(plan_of(attempt)).get("step"), lines), None)
     return integer(found, 1) if found else None
 
 
@@ -125,9 +125,9 @@ def tail_lines(path: Path, size: int = TAIL, *, before: int | None = None, over:
 
 def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> Progress:
     lines = tail_lines(attempt.first_log, over=over)
-    steps = _steps(log, lines)
+    steps = list(_matches(log.patterns.get("step"), lines))
     step = newest_step(steps, log.last.total or 0)
-    loss = _newest(log.patterns.get("loss"), lines)
+    loss = next(_matches(log.patterns.get("loss"), lines), None)
     before = log.last
     reached = integer(step, 1) if step else before.step
     total = (integer(step, 2) if step and step.re.groups > 1 else None) or before.total
@@ -145,10 +145,9 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
     return Progress(reached, total, value, rate, eta_s, spacing, said)
 
 
-def _steps(log: _LogState, lines: list[str]) -> list[re.Match[str]]:
-    """Where lines show a step, in their order."""
-    pattern = log.patterns.get("step")
-    return list(filter(None, map(pattern.search, lines))) if pattern is not None else []
+def _matches(pattern: re.Pattern[str] | None, lines: list[str]) -> Iterator[re.Match[str]]:
+    """The matches in these lines, in their order."""
+    return filter(None, map(pattern.search, lines)) if pattern is not None else iter(())
 
 
 def newest_step(steps: list[re.Match[str]], most: int) -> re.Match[str] | None:
@@ -172,7 +171,7 @@ def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None
     files, steps = dict(attempt.watcher_files()), log.patterns.get("step")
     for sample in list(watcher_samples(files[0]))[-RATE_WINDOW:] if 0 in files else ():
         size, written = sample.log or (0, 0.0)
-        match = _newest(steps, tail_lines(attempt.first_log, before=size)) if size else None
+        match = next(_matches(steps, tail_lines(attempt.first_log, before=size)), None) if size else None
         step = integer(match, 1) if match else None
         if step is not None:
             return written, step
@@ -192,10 +191,6 @@ def _rate(log: _LogState) -> float | None:
         return None
     (t0, s0), (t1, s1) = log.points[0], log.points[-1]
     return (s1 - s0) / (t1 - t0) if t1 > t0 and s1 > s0 else None
-
-
-def _newest(pattern: re.Pattern[str] | None, lines: list[str]) -> re.Match[str] | None:
-    return next(filter(None, map(pattern.search, lines)), None) if pattern is not None else None
 
 
 def integer(match: re.Match[str], group: int) -> int | None:

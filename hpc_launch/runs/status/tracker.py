@@ -202,7 +202,7 @@ class RunTracker:
             reason = f"{reason}; {successor_text(successor)}"
         if state == "RETRYING" and (postponed := followed.files[-1].postponed) is not None:
             reason = f"{reason}; {postponed.words}"
-        info = followed.info
+        info, live = followed.info, followed.views[-1].live if followed.views else None
         over = state in FINAL_RUN_STATES and followed.is_over(attempts[-1].ended, now)
         return RunStatus(
             run=followed.run.name,
@@ -220,7 +220,7 @@ class RunTracker:
             undecided=undecided,
             cancel_due=any(view.cancel_due for view in followed.views),
             pause_until=_pause_until(followed.files, state),
-            expected_start=_expected_start(followed.views),
+            expected_start=live.expected_start if live is not None else None,
             successor=successor,
             warnings=self._warnings(followed, state, attempts, now),
             hosts=followed.hosts(state, attempts[-1].nodes if attempts else ()),
@@ -279,11 +279,6 @@ def _pause_until(files: list[AttemptFiles], state: str) -> float | None:
     waits = {"RETRYING": 1, "PENDING": 2, "STUCK": 2, "SUBMITTING": 2}.get(state)
     verdict = files[-waits].verdict if waits is not None and len(files) >= waits else None
     return verdict.not_before if verdict is not None and verdict.again else None
-
-
-def _expected_start(views: list[AttemptView]) -> float | None:
-    live = views[-1].live if views else None
-    return live.expected_start if live is not None else None
 
 
 UNSEEN_S = 60.0
