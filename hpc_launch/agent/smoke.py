@@ -110,7 +110,7 @@ class Together:
                 later.close()
                 reached = [awaited(os.path.join(self.out, "met-%d" % rank)) for rank in range(1, self.size)]
         finally:
-            probe("remove", token, list(shared.values()))
+            probe("remove", token, list(folders.values()))
         if reached:
             self.result.update(connected=True, interface=interface_of(reached[0]))
             self.sum_with_torch(reached[0], reached[0], torch_port, use_gpus=use_gpus)

@@ -128,11 +128,11 @@ def _shared_folders(hosts: Mapping[str, HostFacts], more: Sequence[str]) -> dict
     token = secrets.token_hex(8)
     try:
         written = _seen(ask_hosts([first], PROGRAM, ["write", token, *paths], PROBE_S))[first]
-        paths = [path for path in paths if path in written]
-        seen = _seen(ask_hosts(others, PROGRAM, ["read", token, *paths], PROBE_S)) if paths else {}
-    finally:
+        there = [path for path in paths if path in written]
+        seen = _seen(ask_hosts(others, PROGRAM, ["read", token, *there], PROBE_S)) if there else {}
+    finally:  # also where no answer said that it was written
         ask_hosts([first], PROGRAM, ["remove", token, *paths], PROBE_S)
-    return {path: (first, *(host for host in others if path in seen.get(host, ()))) for path in paths}
+    return {path: (first, *(host for host in others if path in seen.get(host, ()))) for path in there}
 
 
 def _seen(replies: Mapping[str, HostReply]) -> dict[str, frozenset[str]]:

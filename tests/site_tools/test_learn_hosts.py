@@ -16,7 +16,7 @@ import yaml
 from hpc_launch.job.hostlist import SlotHost
 from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft
 from hpc_launch.site_tools.host_facts import HostFacts, common_network, differences, read_facts
-from hpc_launch.site_tools.learn_hosts import PROGRAM, draft_hosts
+from hpc_launch.site_tools.learn_hosts import PROGRAM, draft_hosts, learn_hosts
 from tests.site_tools.drafted import profile
 
 ALICE = LearnContext("alice", frozenset(), "laptop", "2026-11-23")
@@ -155,6 +155,28 @@ def test_a_fault_remains_text(text: str, tmp_path: Path) -> None:
 def test_an_answer_of_another_kind_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"unexpected answer|Expected 4 octets"):
         read_facts(json.dumps({**answer(1), **more}))
+
+
+LOSES = """\
+#!/bin/bash
+text=$(cat)
+[[ ! $text =~ write.[0-9a-f]{16}. ]] || { bash -c "$text" >/dev/null; exit 255; }
+exec bash -c "$text"
+"""
+"""An ssh to this machine. The connection breaks when the probe files were written."""
+
+
+def test_a_probe_file_is_removed_though_the_answer_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ssh").write_text(LOSES)
+    (tmp_path / "ssh").chmod(0o755)
+    (tmp_path / "hosts").write_text("here\n")
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "home")
+    found = learn_hosts(tmp_path / "hosts", "lab")
+    assert str(tmp_path / "home") in found.hosts["here"].folders
+    assert list((tmp_path / "home").iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", '{"cpus": 1', "[" * 100_000])
