@@ -22,7 +22,7 @@ from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.progress_reader import first_step
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.status.tracker import RunTracker, still_alive
 from hpc_launch.runs.status.wait_for_end import poll_until
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
@@ -31,6 +31,8 @@ from hpc_launch.schedulers.scheduler import Scheduler
 POLL_S = 0.5
 LEAD_S = 120.0
 """How long a training may take to save and end, where the job file sets no `signal_before`."""
+END_S = 60.0
+"""How much later than the training its job may end."""
 
 Say = Callable[[str], None]
 TrackerOf = Callable[[RunFolder], RunTracker]
@@ -105,6 +107,9 @@ def drill(
             outcome.fault += "; here a preemption gives no warning, so save often"
         if outcome.fault is None:
             say("submitting the next attempt")
+            given_up = time.monotonic() + END_S
+            while still_alive(run, scheduler) is not None and time.monotonic() < given_up:
+                time.sleep(POLL_S)
             if len(run.attempts()) == 1:
                 submit_next(run, next_attempt(run)[1], scheduler, index=index)
             _second(watched, run.attempt(2))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.here import launch
 from tests.marks import prove
+from tests.prove.rounds import processes
 
 JOB: dict[str, Any] = {
     "name": "counting",
@@ -38,9 +44,24 @@ def drill(tmp_path: Path, *words: str, job: dict[str, Any] | None = None) -> sub
     return launch(tmp_path, "drill", "job.yaml", *words)
 
 
+def end_late(tmp_path: Path) -> None:
+    """Let the job run on for a few seconds when its training has ended."""
+    wait_until(lambda: any(tmp_path.glob("runs/*/attempts/001/stop")), timeout=120, every=0.05)
+    supervisors = [one.number for one in processes(str(tmp_path)) if "supervisor" in one.command]
+    for number in supervisors:
+        os.kill(number, signal.SIGSTOP)
+    wait_until(lambda: any(tmp_path.glob("runs/*/attempts/001/end.json")), timeout=120, every=0.1)
+    time.sleep(4)
+    for number in supervisors:
+        os.kill(number, signal.SIGCONT)
+
+
 @pytest.mark.slow
-def test_a_training_that_saves_and_goes_on_is_ready(tmp_path: Path) -> None:
+def test_a_training_that_saves_and_goes_on_is_ready_though_its_job_ends_late(tmp_path: Path) -> None:
+    late = threading.Thread(target=end_late, args=(tmp_path,))
+    late.start()
     done = drill(tmp_path, "--json")
+    late.join()
 
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
