@@ -188,6 +188,7 @@ def observe(view: AttemptView) -> AttemptStatus:
     """The attempt's state. Every combination of records has an answer, never more certain than its sources."""
     result = next(result for rule in RULES if (result := rule(view)) is not None)
     files, record = view.files, view.final_record or (None if view.superseded or view.requeued else view.record)
+    over = record if record is not None and record.ended_for_good else None
     failure_class, verdict = _outcome(view, result.state)
     return AttemptStatus(
         number=files.attempt.number,
@@ -197,7 +198,7 @@ def observe(view: AttemptView) -> AttemptStatus:
         source=result.source,
         age_s=None if result.as_of is None else max(0.0, view.now - result.as_of),
         reason=result.reason,
-        exit_code=view.exit_code if view.exit_code is not None else _exit_code(record),
+        exit_code=view.exit_code if view.exit_code is not None else (over.exit_code if over else None),
         nodes=files.nodes or names_or_text(record.nodes if record else None),
         submitted=view.submitted if view.submitted is not None else (record.submitted if record else None),
         started=view.started if view.started is not None else (record.started if record else None),
@@ -227,10 +228,6 @@ def _by_scheduler(record: JobRecord, reason: str | None) -> Observation:
 
 def _source(record: JobRecord) -> str:
     return record.source if record.source in STATE_SOURCES else "none"
-
-
-def _exit_code(record: JobRecord | None) -> int | None:
-    return record.exit_code if record is not None and record.ended_for_good else None
 
 
 def _end_reason(view: AttemptView, final: JobRecord) -> str:
