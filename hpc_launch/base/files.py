@@ -145,6 +145,19 @@ def read_tail(path: Path, size: int, *, before: int | None = None) -> tuple[byte
         return stream.read(end - begin), begin
 
 
+def next_data(stream: BinaryIO, position: int) -> int:
+    """Where the next bytes of a file are that its disk holds, from `position` on: a hole, which reads as zeros, may be
+    larger than any disk (lseek(2), SEEK_DATA). The end of the file if there are none."""
+    descriptor = stream.fileno()
+    here = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:
+        return os.fstat(descriptor).st_size if error.errno == errno.ENXIO else position
+    finally:
+        os.lseek(descriptor, here, os.SEEK_SET)
+
+
 class FileAccess(NamedTuple):
     """Who can change a file or folder."""
 

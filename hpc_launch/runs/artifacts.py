@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.files import open_regular, read_tail, read_text, without_waiting
+from hpc_launch.base.files import next_data, open_regular, read_tail, read_text, without_waiting
 from hpc_launch.base.json_records import as_record, read_record
 from hpc_launch.diagnose.evidence import AgentNote, Hit, LogScan, NodeExit, WorkerFailure
 from hpc_launch.diagnose.hang_stacks import Stand, late, stacks_in_log, stand
@@ -33,8 +33,10 @@ HEAD = 64 << 20
 TAIL = 256 << 20
 """Bytes at its end that are always scanned. In a larger log the lines between the two are only counted."""
 
-WRITER_MS = 1000
-"""How long to wait for the writer of a named pipe."""
+LONGEST_PIPE = 1 << 30
+"""Bytes that are read of a pipe: some have no end."""
+WRITER_MS, SILENT_MS = 1000, 30_000
+"""How long to wait for the first writer of a named pipe, and for more of it."""
 
 _ERROR_FILES = 1 << 20
 """The source number of the error files: after all logs."""
@@ -65,40 +67,51 @@ class _ErrorFile(Struct, frozen=True, kw_only=True):
 def read_chunks(path: Path, scanner: LogScanner, *, wait: bool = False) -> LogScan:
     """Scan a file; the middle of one larger than HEAD and TAIL together is only counted. Raises OSError.
 
-    `wait`: a file that the user named, which may be a pipe: with a writer it is read to its end, without one it counts
-    as empty.
+    `wait`: a file that the user named, which may be a pipe: it is read until its writers are gone, or silent.
     """
     with open(path, "rb", opener=without_waiting) if wait else open_regular(path) as stream:
-        if wait:
-            _await_writer(stream.fileno())
-        size = os.fstat(stream.fileno()).st_size
-        skip = (HEAD, size - TAIL) if size > HEAD + TAIL else None
-        for chunk in decoded(_chunks(stream, skip, scanner)):
+        status = os.fstat(stream.fileno())
+        if stat.S_ISFIFO(status.st_mode) or os.isatty(stream.fileno()):
+            chunks = bounded(_pipe_chunks(stream.fileno()))
+        elif stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            raise OSError(errno.EINVAL, "it is a device")  # most devices have no end
+        else:
+            chunks = _chunks(stream, status.st_size, scanner)
+        for chunk in decoded(chunks):
             scanner.feed(chunk)
     return scanner.finish()
 
 
-def _await_writer(descriptor: int) -> None:
-    """Make reads block, and give the other end of a pipe a moment to be opened, which a read does not wait for.
+def bounded(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks of a pipe, which may have no end. Raises OSError after LONGEST_PIPE bytes."""
+    left = LONGEST_PIPE
+    for chunk in chunks:
+        left -= len(chunk)
+        if left < 0:
+            raise OSError(errno.EFBIG, f"more than {LONGEST_PIPE >> 20} MiB without an end; write it to a file first")
+        yield chunk
 
-    Raises OSError for a device: most devices have no end.
-    """
-    mode = os.fstat(descriptor).st_mode
-    if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not os.isatty(descriptor):
-        raise OSError(errno.EINVAL, "it is a device")
+
+def _pipe_chunks(descriptor: int) -> Iterator[bytes]:
+    """What the writers of a named pipe write. A reader that comes before the first of them waits a moment."""
     os.set_blocking(descriptor, True)
-    if stat.S_ISFIFO(mode):
-        writer = select.poll()
-        writer.register(descriptor, select.POLLIN)
-        writer.poll(WRITER_MS)
+    writer, patience = select.poll(), WRITER_MS
+    writer.register(descriptor, select.POLLIN)
+    while writer.poll(patience) and (chunk := os.read(descriptor, CHUNK)):
+        yield chunk
+        patience = SILENT_MS
 
 
-def _chunks(stream: BinaryIO, skip: tuple[int, int] | None, scanner: LogScanner) -> Iterator[bytes]:
+def _chunks(stream: BinaryIO, size: int, scanner: LogScanner) -> Iterator[bytes]:
+    """A file up to its present end: its writer may be as fast as this reader."""
+    skip = (HEAD, size - TAIL) if size > HEAD + TAIL else (size, size)
     position = 0
-    while chunk := stream.read(CHUNK):
+    while position < size and (chunk := stream.read(min(CHUNK, size - position))):
         position += len(chunk)
-        if skip is not None and skip[0] < position <= skip[1]:
+        if skip[0] < position <= skip[1]:
             scanner.pass_over(chunk)
+            data = min(next_data(stream, position), skip[1])
+            position = stream.seek(data) if data > position else position
         else:
             yield chunk
 

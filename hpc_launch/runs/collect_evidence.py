@@ -24,6 +24,7 @@ from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.job.yaml_source import MAX_BYTES
 from hpc_launch.runs.artifacts import (
     CHUNK,
+    bounded,
     node_exits,
     notes,
     read_chunks,
@@ -201,9 +202,9 @@ def diagnose_files(names: Sequence[str], rules: Rulebook, stdin: BinaryIO) -> Di
 
 
 def _scan_file(name: str, number: int, rules: Rulebook, stdin: BinaryIO) -> LogScan:
-    if name == STDIN:
-        return scan(rules, "stdin", iter(lambda: stdin.read(CHUNK), b""), source=number)
     try:
+        if name == STDIN:
+            return scan(rules, "stdin", bounded(iter(lambda: stdin.read(CHUNK), b"")), source=number)
         return read_chunks(Path(name), LogScanner(rules, name, source=number), wait=True)
     except OSError as error:
         # Python names the file of a failed open, but not of a failed read.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_launch.base.files import open_regular
+from hpc_launch.base.files import next_data, open_regular
 from hpc_launch.runs.layout import AttemptFolder
 
 SHORTEST_PAUSE_S = 0.2
@@ -126,8 +126,11 @@ class _Tail:
                     self._at, self._rest = 0, b""
                 self._inode = status.st_ino
                 stream.seek(self._at)
-                while data := stream.read(_CHUNK):
+                # To the end that it has now: its writer may be as fast as this reader.
+                while self._at < status.st_size and (data := stream.read(min(_CHUNK, status.st_size - self._at))):
                     self._at += len(data)
-                    yield data
+                    yield data.replace(b"\0", b"")
+                    if not data.strip(b"\0"):
+                        self._at = stream.seek(min(next_data(stream, self._at), status.st_size))
         except OSError:
             return

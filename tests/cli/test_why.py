@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpc_launch.runs import artifacts
+from hpc_launch.runs.collect_evidence import diagnose_files, rulebook
 from tests.forked import hpc_launch
 from tests.here import launch
 from tests.view.home import Home
@@ -48,6 +52,52 @@ def test_a_log_in_words(tmp_path: Path) -> None:
     assert f"  {log}:2" in lines
     assert b"\x1b" not in done.stdout
     assert any(line.startswith("  verdict    RETRY_CHANGED") for line in lines)
+
+
+def test_a_hole_in_a_log_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "HEAD", 1 << 20)
+    monkeypatch.setattr(artifacts, "TAIL", 1 << 20)
+    log = tmp_path / "slurm-1.out"
+    log.write_text("step 1 loss 2.0\n")
+    with log.open("r+b") as stream:
+        stream.truncate(100 << 30)
+        stream.seek(0, 2)
+        stream.write(OOM.encode())
+    begun = time.process_time()
+    found = diagnose_files([str(log)], rulebook(), io.BytesIO())
+    assert (found.failure_class, found.evidence[0].line) == ("cuda_oom", 3)
+    assert time.process_time() - begun < 5
+
+
+NO_END = "more than {} MiB without an end; write it to a file first"
+
+
+@pytest.mark.slow
+def test_input_without_an_end_is_refused_in_bounded_memory() -> None:
+    limits = "ulimit -v 1500000; exec timeout 300 hpc-launch why --log -"
+    command = ["bash", "-c", f"cat /dev/zero | ({limits})"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"error: cannot read -: {NO_END.format(1024)}" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["yes"], ["tr", "\\0", "a"]])
+def test_lines_without_an_end_are_refused(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "LONGEST_PIPE", 4 << 20)
+    with open("/dev/zero", "rb") as zeros, subprocess.Popen(command, stdin=zeros, stdout=subprocess.PIPE) as endless:
+        assert isinstance(endless.stdout, io.BufferedReader)
+        with pytest.raises(OSError, match=NO_END.format(4)):
+            diagnose_files(["-"], rulebook(), endless.stdout)
+        endless.kill()
+
+
+def test_a_silent_writer_of_a_pipe_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "SILENT_MS", 100)
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    os.write(writer, OOM.encode())
+    assert diagnose_files([str(tmp_path / "pipe")], rulebook(), io.BytesIO()).cause == "cuda_oom"
+    os.close(writer)
 
 
 def test_stdin_and_several_files(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,19 @@ def test_files_by_node(attempt: AttemptFolder) -> None:
     assert [file.node for file in log_files(attempt)] == [None, 0, 2, 10]
     assert [file.node for file in log_files(attempt, 2)] == [2]
     assert log_files(AttemptFolder(attempt.path / "none")) == []
+
+
+def test_a_log_of_holes_and_zeros_is_read_at_once(attempt: AttemptFolder) -> None:
+    """As a torn write on NFS leaves it, or whoever wants to fill a terminal."""
+    log = node_log(attempt)
+    log.write_bytes(b"first\n" + bytes(3_000_000) + b"second\n")
+    with log.open("r+b") as stream:
+        stream.truncate(10 << 30)
+        stream.seek(0, 2)
+        stream.write(b"last\n")
+    begun = time.process_time()
+    assert [line.text for line in follow(attempt)] == ["first", "second", "last"]
+    assert time.process_time() - begun < 5
 
 
 def test_lines_by_rank(attempt: AttemptFolder) -> None:
