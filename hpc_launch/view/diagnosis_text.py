@@ -69,32 +69,25 @@ def diagnosis_lines(
     name = diagnosis.failure_class
     title = click.style(name, fg="green" if good else "red", bold=True) if colour else name
     cause = f" ({clean(diagnosis.cause)})" if diagnosis.cause and diagnosis.cause != name else ""
-    lines = [f"{title}{cause}, confidence {diagnosis.confidence}"]
-    if not good and diagnosis.level != "unknown":
-        lines.append(f"  level      {diagnosis.level}")
-    where = _origin(diagnosis.first_failure)
-    if where and not good:
-        lines.append(f"  first      {where}")
-    if diagnosis.start:
-        lines.append(f"  start      {clean(diagnosis.start)}")
-    for quote in diagnosis.evidence:
-        lines += _quote_lines(quote)
-    lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in diagnosis.also]
-    if not good:
-        lines.append(f"  verdict    {verdict.action}")
-        if diagnosis.bad_nodes:
-            lines.append(f"  bad nodes  {', '.join(map(clean, diagnosis.bad_nodes))}")
-        lines.append(f"  next       {clean(verdict.reason)}")
-    return lines + _remarks(report)
+    told = diagnosis.level != "unknown" and not good
+    return [
+        f"{title}{cause}, confidence {diagnosis.confidence}",
+        *_field("level", diagnosis.level if told else ""),
+        *_field("first", "" if good else _origin(diagnosis.first_failure)),
+        *_field("start", diagnosis.start or ""),
+        *(line for quote in diagnosis.evidence for line in _quote_lines(quote)),
+        *_also(diagnosis.also),
+        *_field("verdict", "" if good else verdict.action),
+        *_field("bad nodes", "" if good else ", ".join(diagnosis.bad_nodes)),
+        *_field("next", "" if good else verdict.reason),
+        *_remarks(report),
+    ]
 
 
 def _active_lines(report: PerformanceReport, also: tuple[str, ...], *, colour: bool) -> list[str]:
     """An active run: its state, its progress and what may slow it down."""
     state = click.style(str(report.state), bold=True) if colour else str(report.state)
-    lines = [", ".join((state, *report.progress))]
-    if report.reason:
-        lines.append(f"  reason     {clean(report.reason)}")
-    lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in also]
+    lines = [", ".join((state, *report.progress)), *_field("reason", report.reason or ""), *_also(also)]
     slow = _remarks(report)
     if report.state == "STUCK":
         return [*lines, "  the job has not started, and can never start"]
@@ -102,13 +95,21 @@ def _active_lines(report: PerformanceReport, also: tuple[str, ...], *, colour: b
     return lines + (slow or [f"  no failure{seen} so far"])
 
 
+def _field(name: str, text: str) -> list[str]:
+    return [f"  {name:<9}  {clean(text)}"] if text else []
+
+
+def _also(texts: tuple[str, ...]) -> list[str]:
+    return [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in texts]
+
+
 def _remarks(report: PerformanceReport | None) -> list[str]:
     lines: list[str] = []
     for remark in report.remarks if report is not None else ():
-        lines.append(f"  slow       {remark.kind}: {clean(remark.text)}")
+        lines += _field("slow", f"{remark.kind}: {remark.text}")
         for quote in remark.quotes:
             lines += _quote_lines(quote) if quote.line else [f"  {clean(quote.file)}"]
-        lines.append(f"  try        {clean(remark.todo)}")
+        lines += _field("try", remark.todo)
     return lines
 
 

@@ -146,22 +146,21 @@ def details(
     current = time.time() if now is None else now
     source = source_text(status)
     state = painted(status.state, status.state, colour=colour) + (f", {source}" if source else "")
-    fields: list[Field] = [("state", state)]
-    fields += [("why", reason_text(status))] if status.reason else []
-    fields += _named("warning", [clean(warning) for warning in status.warnings])
-    startup = startup_text(status, current)
-    fields += [("phase", startup)] if startup else []
-    waiting = waiting_parts(status, current)
-    fields += [("next start", ", ".join(waiting))] if waiting else []
-    fields += _successor(status)
-    fields += _progress(status)
-    spent = time_line(account) if account is not None else ""
-    fields += [("time", spent)] if spent else []
-    fields += [("site", clean(status.site))] if status.site else []
     lines = [_attempt(attempt, current) for attempt in status.attempts[-1 if live else 0 :]]
-    fields += _named("attempts" if len(lines) > 1 else "attempt", lines)
-    fields += _named("hosts", [clean(line) for line in hosts_of_run])
-    fields += [] if live else [*_places(status), *_next(status)]
+    fields = [
+        ("state", state),
+        ("why", reason_text(status)),
+        *_named("warning", [clean(warning) for warning in status.warnings]),
+        ("phase", startup_text(status, current)),
+        ("next start", ", ".join(waiting_parts(status, current))),
+        ("successor", _successor(status)),
+        *_progress(status),
+        ("time", time_line(account) if account is not None else ""),
+        ("site", clean(status.site)),
+        *_named("attempts" if len(lines) > 1 else "attempt", lines),
+        *_named("hosts", [clean(line) for line in hosts_of_run]),
+        *([] if live else [*_places(status), *_next(status)]),
+    ]
     return [clean(status.run), *_aligned(fields)]
 
 
@@ -170,13 +169,13 @@ def summary(status: RunStatus, *, colour: bool = False, now: float | None = None
     spent = elapsed(last_attempt(status), time.time() if now is None else now)
     state = painted(status.state, status.state, colour=colour)
     title = f"{clean(status.run)} {state}" + (f" after {duration(spent)}" if spent is not None else "")
-    fields: list[Field] = [("why", reason_text(status))] if status.reason else []
-    progress = progress_parts(status)
-    fields += [("reached", ", ".join(progress))] if progress else []
-    if status.state in ("FAILED", "STOPPED"):
-        fields += _evidence(status)
-    fields += _places(status)
-    fields += _next(status)
+    fields = [
+        ("why", reason_text(status)),
+        ("reached", ", ".join(progress_parts(status))),
+        *(_evidence(status) if status.state in ("FAILED", "STOPPED") else []),
+        *_places(status),
+        *_next(status),
+    ]
     return [title, *_aligned(fields)]
 
 
@@ -197,21 +196,17 @@ def bar(done: float) -> str:
 
 
 def _progress(status: RunStatus) -> list[Field]:
-    progress = progress_parts(status)
     done = fraction(status.progress)
-    lines = [f"[{bar(done)}] {done:.0%}"] if done is not None else []
-    lines += [", ".join(progress)] if progress else []
-    return _named("progress", lines)
+    drawn = [f"[{bar(done)}] {done:.0%}"] if done is not None else []
+    return _named("progress", [*drawn, ", ".join(progress_parts(status))])
 
 
-def _successor(status: RunStatus) -> list[Field]:
+def _successor(status: RunStatus) -> str:
     """The job that takes over; the reason of a RETRYING run names it."""
     job = status.successor
     if job is None or status.state == "RETRYING" or status.final:
-        return []
-    return [
-        ("successor", f"job {clean(job.job_id)}, {clean(job.state)}: takes over if this job ends before the run does")
-    ]
+        return ""
+    return f"job {clean(job.job_id)}, {clean(job.state)}: takes over if this job ends before the run does"
 
 
 def _attempt(attempt: AttemptStatus, now: float) -> str:
@@ -237,24 +232,19 @@ def _attempt(attempt: AttemptStatus, now: float) -> str:
 
 
 def _places(status: RunStatus) -> list[Field]:
-    fields: list[Field] = [("folder", clean(status.folder))]
-    attempt = last_attempt(status)
+    attempt, logs = last_attempt(status), None
     if attempt is not None:
         folder = AttemptFolder(attempt.folder)
         logs = folder.logs if any(folder.logs.glob("node-*.log")) else folder.batch_log
-        fields += [("logs", clean(logs))] if os.path.exists(logs) else []
-    checkpoints = status.folder / "checkpoints"
-    fields += [("checkpoints", clean(checkpoints))] if os.path.isdir(checkpoints) else []
-    fields += _upload(status)
-    return fields
-
-
-def _upload(status: RunStatus) -> list[Field]:
-    """The command that uploads wandb's offline runs (see plan.trackers)."""
-    folder = status.folder / "wandb"
-    if not status.final or not any(folder.glob("offline-run-*")):
-        return []
-    return [("upload", f"wandb sync {shlex.quote(clean(folder))}/offline-run-*")]
+    checkpoints, offline = status.folder / "checkpoints", status.folder / "wandb"
+    # How to upload wandb's offline runs (see plan.trackers).
+    upload = status.final and any(offline.glob("offline-run-*"))
+    return [
+        ("folder", clean(status.folder)),
+        ("logs", clean(logs) if logs is not None and os.path.exists(logs) else ""),
+        ("checkpoints", clean(checkpoints) if os.path.isdir(checkpoints) else ""),
+        ("upload", f"wandb sync {shlex.quote(clean(offline))}/offline-run-*" if upload else ""),
+    ]
 
 
 def _next(status: RunStatus) -> list[Field]:
@@ -268,8 +258,10 @@ def _named(name: str, lines: list[str]) -> list[Field]:
 
 
 def _aligned(fields: list[Field]) -> list[str]:
-    width = max((len(name) for name, _ in fields), default=0)
-    return [f"  {pad(name, width)}  {value}" for name, value in fields]
+    """The fields that have a value."""
+    shown = [field for field in fields if field[1]]
+    width = max((len(name) for name, _ in shown), default=0)
+    return [f"  {pad(name, width)}  {value}" for name, value in shown]
 
 
 def _changes(overrides: Overrides) -> str:

@@ -10,7 +10,9 @@ from hpc_launch.job.hostlist import compress
 from hpc_launch.view.format_values import aligned, clean, clock_time
 
 if TYPE_CHECKING:
+    from hpc_launch.site_tools.learn_hosts import LearnedHosts
     from hpc_launch.site_tools.show_profiles import Difference, ProfileSummary
+    from hpc_launch.site_tools.site_nodes import SiteHost
 
 HEADERS = ("NAME", "KIND", "STATUS", "GRADE", "AS OF", "LAYER", "TITLE")
 
@@ -40,11 +42,6 @@ def difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
         for job, lines in one.scripts.items():
             yield f"  script of {clean(job)}"
             yield from (f"    {clean(line)}" for line in lines)
-
-
-if TYPE_CHECKING:
-    from hpc_launch.site_tools.learn_hosts import LearnedHosts
-    from hpc_launch.site_tools.site_nodes import SiteHost
 
 
 def learned_lines(learned: LearnedHosts) -> Iterator[str]:
