@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.base.installed import WITHOUT_CURRENT_FOLDER
 from hpc_launch.base.run_program import run_program
 from hpc_launch.images.runtimes import wrap_command
-from hpc_launch.job.shell_text import Text, Var, plain, quote
+from hpc_launch.job.shell_text import Text, Var, plain, quote, visible
 from hpc_launch.plan.launch_plan import ContainerPlan, LaunchPlan, SiteStep, Variable
 
 PROGRAMS = ("apptainer", "singularity")
@@ -60,9 +61,8 @@ def find_tool(wanted: str | None = None, purpose: str = "build images") -> Tool:
             if match:
                 return Tool(path, match[1], match[2])
     hint = "load its module, e.g. `module load apptainer`; some sites provide it only on compute nodes"
-    raise Refused(
-        [Finding(FindingCode.NO_APPTAINER, f"cannot {purpose}: neither apptainer nor singularity found", hint=hint)]
-    )
+    message = f"cannot {purpose}: neither apptainer nor singularity found"
+    raise Refused([Finding(FindingCode.NO_APPTAINER, message, hint=hint)])
 
 
 def run(command: Sequence[str]) -> None:
@@ -73,19 +73,11 @@ def run(command: Sequence[str]) -> None:
     ) as process:
         for line in process.stdout or ():
             lines = [*lines[-TAIL:], line.rstrip()]
-            _echo(line)
+            print(visible(line.rstrip()), file=sys.stderr, flush=True)
     if process.returncode != 0:
         output = "\n".join(line for line in lines if line)
         program = f"{os.path.basename(command[0])} {command[1]}"
         raise UserError(f"{program} failed with exit code {process.returncode}:\n{output}")
-
-
-def _echo(line: str) -> None:
-    import sys
-
-    from hpc_launch.job.shell_text import visible
-
-    print(visible(line.rstrip()), file=sys.stderr, flush=True)
 
 
 MARK = "HPC-LAUNCH-PROBE "
@@ -143,12 +135,9 @@ def versions_in(tool: Tool | None, image: Path) -> dict[str, str]:
         tool = tool or find_tool(purpose="inspect it")
         before = [tool.path, "exec", "--no-home", str(image)]
         answer = probe_image(before, "python3", {})
-        return {"python": answer["python"], **answer["packages"], **_gpu_platform(answer["torch"])}
+        platform = {key: value for key in ("cuda", "hip") if (value := answer["torch"].get(key))}
+        return {"python": answer["python"], **answer["packages"], **platform}
     return {}
-
-
-def _gpu_platform(torch: Mapping[str, str | None]) -> dict[str, str]:
-    return {key: value for key in ("cuda", "hip") if (value := torch.get(key))}
 
 
 def probe_as_job(container: ContainerPlan, job: LaunchPlan | None, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hpc_launch.base.errors import Refused, Unreachable, UsageError
+from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.hostlist import SlotHost
@@ -44,9 +44,8 @@ def site_hosts(site: str) -> Sequence[SlotHost]:
     place = Place("--site")
     profile = load_site_profile(site, place, Path.cwd())
     if profile.scheduler.type != "ssh":
-        hint = "name a site with `scheduler: ssh`" + (
-            "; `squeue` shows jobs" if profile.scheduler.type == "slurm" else ""
-        )
+        hint = "name a site with `scheduler: ssh`"
+        hint += "; `squeue` shows jobs" if profile.scheduler.type == "slurm" else ""
         raise UsageError(f"site {profile.name} has no list of hosts: its scheduler is {profile.scheduler.type}", hint)
     return known_hosts(profile, this_machine.names(os.environ), os.getcwd(), place)
 
@@ -60,12 +59,7 @@ def site_leases(site: str) -> list[SiteHost]:
 
 def detected_site() -> Match:
     """The site of this machine. Raises Refused where none or several match, Unreachable as the detection does."""
-    detection = detect_site(Path.cwd())
-    if detection.chosen is not None:
-        return detection.chosen
-    if detection.unreachable is not None:
-        raise Unreachable(detection.message, detection.hint)
-    raise Refused([Finding(FindingCode.SITE_NOT_DETECTED, detection.message, hint=detection.hint)])
+    return detect_site(Path.cwd()).required()
 
 
 def node_health_store(site: str) -> NodeHealthStore:
@@ -80,7 +74,6 @@ def node_health_store(site: str) -> NodeHealthStore:
         path = plain(interpolate(folder.path, this_machine.names(os.environ)))
     except UnknownName as unknown:
         message = f"`paths.ledger` uses `${{{unknown.name}}}`, which is only known in a job"
-        raise Refused(
-            [Finding(FindingCode.INVALID_LEDGER_PATH, message, place, "use one fixed folder for the whole team")]
-        ) from unknown
+        hint = "use one fixed folder for the whole team"
+        raise Refused([Finding(FindingCode.INVALID_LEDGER_PATH, message, place, hint)]) from unknown
     return NodeHealthStore(profile.name, path)

@@ -18,8 +18,10 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
-from hpc_launch.base.errors import Unreachable
+from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.files import read_text
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.yaml_source import MAX_BYTES, parse_document, read_document
 from hpc_launch.sites.profile import DetectionRule
 from hpc_launch.sites.search_path import OWN_LAYERS, ProfileFile, profile_files
@@ -145,6 +147,14 @@ class Detection(Struct, frozen=True):
     """Slurm's cluster name, if it was queried."""
     unreachable: str | None = None
     """Why Slurm's cluster name is not known, if it was queried without an answer."""
+
+    def required(self, place: Place | None = None) -> Match:
+        """The chosen site. Raises Refused at `place` where none or several match, Unreachable for want of an answer."""
+        if self.chosen is not None:
+            return self.chosen
+        if self.unreachable is not None:
+            raise Unreachable(self.message, self.hint)
+        raise Refused([Finding(FindingCode.SITE_NOT_DETECTED, self.message, place, self.hint)])
 
     @property
     def message(self) -> str:

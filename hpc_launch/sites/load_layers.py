@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.errors import Refused, Unreachable
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import Document, Source
 from hpc_launch.job.job import JobSpec
@@ -114,18 +113,10 @@ def load(
     site: str | None = None,
     sets: Sequence[str] = (),
     job_folder: str | None = None,
-    detect: Detect | None = None,
-    elsewhere: Elsewhere | None = None,
-    avoid: Sequence[str] = (),
 ) -> Loaded:
-    """Read and merge all layers. Relative paths start at `job_folder`, by default the job file's folder.
-
-    `detect` is called if no site is specified, `elsewhere` if one is: on another machine, folders that only the site
-    knows get a placeholder. `avoid`: hosts that the run excludes, where no scheduler chooses them. Raises Refused with
-    all errors in all files, and Unreachable if the site cannot be detected because the controller does not answer.
-    """
-    sources = read_sources(job_file, site=site, sets=sets, detect=detect)
-    return resolve(sources, sets=sets, job_folder=job_folder, elsewhere=elsewhere, avoid=avoid)
+    """Read and merge all layers of a job that names its site. Relative paths start at `job_folder`, by default the job
+    file's folder. Raises Refused with all errors in all files."""
+    return resolve(read_sources(job_file, site=site, sets=sets), sets=sets, job_folder=job_folder)
 
 
 def read_sources(
@@ -136,9 +127,10 @@ def read_sources(
     detect: Detect | None = None,
     document: Document | None = None,
 ) -> JobSources:
-    """Read the job file, the user's overlay and the profile of the site. Raises as `load`.
+    """Read the job file, the user's overlay and the profile of the site.
 
-    `document`: the job file, where it was read already.
+    `detect` is called if no site is specified. `document`: the job file, where it was read already. Raises Refused, and
+    Unreachable if the site cannot be detected because the controller does not answer.
     """
     findings: list[Finding] = []
     if document is None:
@@ -166,7 +158,12 @@ def resolve(
     elsewhere: Elsewhere | None = None,
     avoid: Sequence[str] = (),
 ) -> Loaded:
-    """Merge the layers of a job. The `--set` options name the site that was read. Arguments and errors as `load`."""
+    """Merge the layers of a job. The `--set` options name the site that was read.
+
+    Relative paths start at `job_folder`, by default the job file's folder. `elsewhere` is called for a specified site:
+    on another machine, folders that only the site knows get a placeholder. `avoid`: hosts that the run excludes, where
+    no scheduler chooses them. Raises Refused with all errors in all files.
+    """
     findings = list(sources.findings)
     override = override_layer(sets, findings)
     job_file, document = sources.job_file, sources.document
@@ -184,7 +181,9 @@ def resolve(
         raise Refused(findings)
     if profile.scheduler.type == "local":
         profile = this_machine.with_local_hardware(profile, job.max_nodes)
-    profile = _apply_queue(profile, job)
+    queue = profile.queues.get(job.queue or profile.default_queue or next(iter(profile.queues), ""))
+    if queue is not None and queue.internet is not None:
+        profile = replace(profile, internet=queue.internet)
     late: dict[str, Text] = {}
     away = elsewhere is not None and site_name is not None and elsewhere(profile)
     names = interpolation_names(site_data, job, late, findings, away=away)
@@ -255,24 +254,11 @@ def _site(  # noqa: PLR0917 - sources of the name and search folders
     project: Path,
 ) -> Site | None:
     """The specified profile, or the detected one."""
-    if site_name is not None:
-        try:
+    try:
+        if site_name is not None:
             return read_named_site(*site_name, project, overlay, findings)
-        except Refused as refused:
-            findings += refused.findings
-            return None
-    if detected is not None and detected.chosen is not None:
-        return read_site(detected.chosen.path, overlay, findings, folders=search_folders(project))
-    if detected is not None and detected.unreachable is not None:
-        raise Unreachable(detected.message, detected.hint)
-    flag = "`--site NAME` (`--site local` for this machine)"
-    hint = detected.hint if detected else f"use {flag}, set `site:` in the job file, or set HPC_LAUNCH_SITE"
-    message = detected.message if detected else "no site specified"
-    findings.append(Finding(FindingCode.SITE_NOT_DETECTED, message, job.places.get(()), hint))
-    return None
-
-
-def _apply_queue(profile: SiteProfile, job: JobSpec) -> SiteProfile:
-    """The profile with the queue's `internet` instead of the site's."""
-    queue = profile.queues.get(job.queue or profile.default_queue or next(iter(profile.queues), ""))
-    return replace(profile, internet=queue.internet) if queue and queue.internet else profile
+        chosen = (detected or Detection(None, (), (), None)).required(job.places.get(()))
+    except Refused as refused:
+        findings += refused.findings
+        return None
+    return read_site(chosen.path, overlay, findings, folders=search_folders(project))

@@ -126,9 +126,8 @@ def find_profile(name: str, asked_at: Place | None, project: Path | None = None)
         path = Path(os.path.expanduser(name))
         if os.path.isfile(path):
             return path
-        raise Refused(
-            [Finding(FindingCode.UNKNOWN_SITE, f"site profile file {name} not found", asked_at, "check the path")]
-        )
+        message = f"site profile file {name} not found"
+        raise Refused([Finding(FindingCode.UNKNOWN_SITE, message, asked_at, "check the path")])
     for _, folder in search_path(project):
         path = folder / f"{name}{ENDING}"
         if os.path.isfile(path):  # Path.is_file raises for folders without search permission

@@ -17,6 +17,7 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.user_dirs import user
 from hpc_launch.job.container import Environment
 from hpc_launch.job.hostlist import SlotHost, expand, filter_hosts, names_or_text, read_hostfile
 from hpc_launch.job.job import JobSpec
@@ -59,19 +60,10 @@ def names(environment: Mapping[str, str]) -> dict[str, str]:
     """Values for `${…}` besides paths: user, home, hpc-launch's own interpreter and the shell's variables."""
     values = {f"env.{name}": value for name, value in environment.items()}
     values["home"] = os.path.expanduser("~")
-    values["user"] = environment.get("USER") or environment.get("LOGNAME") or _account_name()
+    values["user"] = environment.get("USER") or environment.get("LOGNAME") or user()
     values["launcher.python"] = sys.executable
     values["runs"] = environment.get("HPC_LAUNCH_HOME") or os.path.join(values["home"], "hpc-launch", "runs")
     return values
-
-
-def _account_name() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def logins(environment: Mapping[str, str]) -> Logins | None:
@@ -152,7 +144,7 @@ def interpolation_names(
         try:
             text = interpolate(folder.path, _Placeholders(values) if away else values, late=late)
         except UnknownName as unknown:
-            if _is_used(f"paths.{key}", job):
+            if f"${{paths.{key}}}" in repr(job):
                 message, hint = f"unknown name `${{{unknown.name}}}`", "the job uses this path; set the variable"
                 findings.append(Finding(FindingCode.UNKNOWN_NAME, message, place, hint))
             continue
@@ -185,10 +177,6 @@ def _without_account_suffix(account: str, profile: SiteProfile) -> str:
     suffixes += [node.account_suffix for node in profile.node_classes.values()]
     site_data = max((suffix for suffix in suffixes if suffix and account.endswith(suffix)), key=len, default="")
     return account.removesuffix(site_data) or account
-
-
-def _is_used(name: str, job: JobSpec) -> bool:
-    return f"${{{name}}}" in repr(job)
 
 
 MAX_HOSTFILE_BYTES = 4 << 20

@@ -15,7 +15,7 @@ from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.schedulers.job_files import hosts_of, spares_of
 from hpc_launch.script.render import render
-from hpc_launch.sites.load_layers import load
+from hpc_launch.sites.load_layers import read_sources, resolve
 
 SITE = {
     "name": "lab",
@@ -41,7 +41,7 @@ def plan(
     job = {"name": "j", "site": "lab", "nodes": 3, "launcher": "torchrun", "script": "train.py", "time": "1:00:00"}
     (folder / "job.yaml").write_text(yaml.safe_dump({**job, **keys}))
     try:
-        result, findings = build(load(folder / "job.yaml", avoid=avoid).resolved)
+        result, findings = build(resolve(read_sources(folder / "job.yaml"), avoid=avoid).resolved)
     except Refused as refused:
         result, findings = None, list(refused.findings)
     return result, "\n".join(map(str, errors(findings)))

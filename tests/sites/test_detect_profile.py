@@ -9,7 +9,7 @@ import pytest
 
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.sites.detect_profile import Detection, Machine, detect
-from hpc_launch.sites.load_layers import load
+from hpc_launch.sites.load_layers import read_sources, resolve
 
 from .conftest import BODY, Write
 
@@ -93,7 +93,7 @@ def test_a_controller_that_does_not_answer_is_named(write: Write) -> None:
     assert "--site NAME" in found.hint
     Path("job.yaml").write_text("name: x\ncommand: 'true'\n")
     with pytest.raises(Unreachable, match="controller is unreachable") as caught:
-        load(Path("job.yaml"), detect=lambda _: found)
+        resolve(read_sources(Path("job.yaml"), detect=lambda _: found))
     assert caught.value.exit_code == 4
 
 
@@ -105,7 +105,7 @@ def test_two_that_fit_are_named_and_none_is_taken(write: Write) -> None:
     assert "select one with" in found.hint
     Path("job.yaml").write_text("name: x\ncommand: 'true'\n")
     with pytest.raises(Refused, match="HL300 no site specified, and several profiles match"):
-        load(Path("job.yaml"), detect=lambda _: found)
+        resolve(read_sources(Path("job.yaml"), detect=lambda _: found))
 
 
 def test_a_namesake_further_down_is_known_by_its_own_probes(write: Write) -> None:
@@ -134,12 +134,12 @@ def test_who_names_a_site_is_not_asked(write: Write) -> None:
     def never(_: Path) -> Detection:
         raise AssertionError
 
-    loaded = load(Path("job.yaml"), detect=never)
+    loaded = resolve(read_sources(Path("job.yaml"), detect=never))
     assert (loaded.resolved.site.name, loaded.detected) == ("here", None)
 
 
 def test_a_job_that_names_none_gets_the_detected_one(write: Write) -> None:
     write(here=f"name: here\ndetect: [{{cluster: beta}}]{BODY}")
     Path("job.yaml").write_text("name: x\ncommand: 'true'\n")
-    loaded = load(Path("job.yaml"), detect=lambda project: detect(machine(cluster="beta"), project))
+    loaded = resolve(read_sources(Path("job.yaml"), detect=lambda project: detect(machine(cluster="beta"), project)))
     assert (loaded.resolved.site.name, loaded.detected) == ("here", "Slurm cluster name beta")
