@@ -21,9 +21,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from hpc_launch.estimate.training_setup import Sharding, Stage, TrainingSetup
+from hpc_launch.estimate.training_setup import Stage, TrainingSetup
 from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
 
 _ELEMENT = 2
@@ -202,27 +200,20 @@ class ModelStates(NamedTuple):
     optimizer: int
 
 
-class _Bytes(Struct, frozen=True, kw_only=True):
-    """Bytes per parameter, before the replicas share them."""
-
-    parameter: float
-    gradient: float
-    step: float
-    """Copies of a rank's gradients that only exist while the optimizer works on them."""
-    master: float
-
-
 def model_states(stage: Stage, setup: TrainingSetup) -> ModelStates:
     """Bytes of the states on one GPU of the stage. What is offloaded to the host does not count."""
-    each = _bytes(setup)
+    stored = parameter_bytes(setup)
+    # Transformer Engine keeps each weight in 8 bits as it is and transposed (2.11, pytorch/module/base.py).
+    copies = 2.0 if setup.precision == "fp8" and setup.framework == "megatron" else 0.0
+    master = 4.0 if stored == 2 else 0.0
     sizes = ((stage.dense, group_size(setup)), (stage.experts, group_size(setup, experts=True)))
     share_parameters, share_gradients, share_optimizer = _shares(setup)
     parameter = gradient = 0.0
     optimizer = 0.0
     for count, ranks in sizes:
-        parameter += count * each.parameter / (ranks if share_parameters else 1)
-        gradient += _gradients(count, each, setup.sharding, ranks if share_gradients else 1, ranks)
-        optimizer += count * each.master / (ranks if share_optimizer else 1)
+        parameter += count * (stored + copies) / (ranks if share_parameters else 1)
+        gradient += _gradients(count, setup, ranks if share_gradients else 1, ranks)
+        optimizer += count * master / (ranks if share_optimizer else 1)
     optimizer += _moments(stage, setup, shared=share_optimizer)
     if setup.offload_optimizer:
         optimizer = 0.0
@@ -250,26 +241,19 @@ def shards_parameters(setup: TrainingSetup) -> bool:
     return setup.sharding in ("zero3", "fsdp1", "fsdp2", "hsdp")
 
 
-def _bytes(setup: TrainingSetup) -> _Bytes:
-    stored = parameter_bytes(setup)
-    gradient: float = 4 if setup.framework == "megatron" else stored
-    copies = 2.0 if setup.precision == "fp8" and setup.framework == "megatron" else 0.0
-    # Transformer Engine keeps each weight in 8 bits as it is and transposed (2.11, pytorch/module/base.py).
-    step = 6.0 if setup.framework == "deepspeed" and stored == 2 and setup.sharding != "none" else 0.0
-    return _Bytes(parameter=stored + copies, gradient=gradient, step=step, master=4.0 if stored == 2 else 0.0)
-
-
-def _gradients(count: int, each: _Bytes, sharding: Sharding, gradient_ranks: int, ranks: int) -> float:
+def _gradients(count: int, setup: TrainingSetup, gradient_ranks: int, ranks: int) -> float:
     """Bytes of the gradients at their peak.
 
     DeepSpeed flattens a copy of the rank's gradients and converts that to 32 bits. Stage 1 has freed those of
     other ranks by then; stage 3 works on one sub-group at a time.
     """
-    held = count * each.gradient
-    if sharding == "zero1":
-        return max(held, count * (each.gradient + each.step) / ranks)
-    group = min(count / ranks, _SUB_GROUP) if sharding == "zero3" else count / ranks
-    return held / gradient_ranks + group * each.step
+    stored = parameter_bytes(setup)
+    held = count * (4.0 if setup.framework == "megatron" else stored)
+    step = 6.0 if setup.framework == "deepspeed" and stored == 2 and setup.sharding != "none" else 0.0
+    if setup.sharding == "zero1":
+        return max(held, (held + count * step) / ranks)
+    group = min(count / ranks, _SUB_GROUP) if setup.sharding == "zero3" else count / ranks
+    return held / gradient_ranks + group * step
 
 
 def _shares(setup: TrainingSetup) -> tuple[bool, bool, bool]:
