@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from hpc_launch.diagnose.diagnosis import NEVER_SUBMITTED, TOO_FEW, Action, Diagnosis, Verdict
 from hpc_launch.job.retry import Retry, RetryStep
 from hpc_launch.job.units import format_memory, format_time
+from hpc_launch.plan.recorded_parts import BatchPlan, RetryPlan
 
 STEPS = {
     "cuda_oom": (RetryStep(change="half_batch", times=10),),
@@ -29,31 +30,11 @@ STEPS = {
 """The steps if the job file names none."""
 
 
-class BatchState(Struct, frozen=True):
-    """The dotted keys of micro batch and accumulation in the job file, and their values."""
+class ChangeFacts(RetryPlan, frozen=True):
+    """The requests of the ended attempt, and the limits of its site."""
 
-    micro_key: str
-    micro: int
-    accumulation_key: str | None = None
-    """None if the training derives it from the global batch."""
-    accumulation: int = 1
-
-
-class ChangeFacts(Struct, frozen=True):
-    """The requests of the ended attempt, as far as known, and the limits of its site."""
-
-    batch: BatchState | None = None
-    memory: int | None = None
-    """MiB per node; 0 means all of it, None not requested."""
-    node_memory: int | None = None
-    time_s: int | None = None
-    most_time_s: int | None = None
-    nodes: int | None = None
-    """None for an elastic run."""
-    max_nodes: int | None = None
     spare_nodes: int | None = None
     """How many nodes of the queue the job can do without; None if the size of the queue is unknown."""
-    queue: str | None = None
     excluded: tuple[str, ...] = ()
 
 
@@ -96,7 +77,7 @@ def _changes(step: RetryStep, facts: ChangeFacts) -> Iterator[tuple[str, str]]:
         yield key, json.dumps(value)
 
 
-def _smaller(batch: BatchState) -> Iterator[tuple[str, str]]:
+def _smaller(batch: BatchPlan) -> Iterator[tuple[str, str]]:
     """Divide the micro batch by its smallest prime factor and multiply the accumulation by it: 8 by 2, 9 by 3."""
     if batch.micro < 2:
         return

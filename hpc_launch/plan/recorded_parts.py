@@ -31,6 +31,7 @@ class RetryPlan(Struct, frozen=True):
     retry: Retry = Retry()
     batch: BatchPlan | None = None
     memory: int | None = None
+    """MiB per node; 0 means all of it, None not requested."""
     node_memory: int | None = None
     time_s: int | None = None
     most_time_s: int | None = None

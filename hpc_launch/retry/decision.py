@@ -18,7 +18,7 @@ from msgspec import structs
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.base.files import read_text
 from hpc_launch.base.user_dirs import user
-from hpc_launch.diagnose.decide_verdict import AttemptProgress, BatchState, ChangeFacts, PastAttempt, Policy, decide
+from hpc_launch.diagnose.decide_verdict import AttemptProgress, ChangeFacts, PastAttempt, Policy, decide
 from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node_failure
 from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence, NeverStarts
@@ -229,17 +229,10 @@ def _history(context: RetryContext) -> list[PastAttempt]:
 
 
 def _change_facts(context: RetryContext, diagnosis: Diagnosis) -> ChangeFacts:
-    plan, batch, recorded = context.plan, context.plan.batch, plan_of(context.attempt)
+    plan, recorded = context.plan, plan_of(context.attempt)
     size = plan.site_hosts or (context.scheduler.size(plan.partition) if diagnosis.bad_nodes else None)
     return ChangeFacts(
-        batch=BatchState(*structs.astuple(batch)) if batch is not None else None,
-        memory=plan.memory,
-        node_memory=plan.node_memory,
-        time_s=plan.time_s,
-        most_time_s=plan.most_time_s,
-        nodes=plan.nodes,
-        max_nodes=plan.max_nodes,
+        **structs.asdict(plan),
         spare_nodes=None if size is None else max(size - plan.least_nodes - len(plan.exclude), 0),
-        queue=plan.queue,
         excluded=recorded.excluded if recorded is not None else (),
     )

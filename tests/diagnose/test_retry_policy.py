@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hpc_launch.diagnose.decide_verdict import AttemptProgress, BatchState, ChangeFacts, PastAttempt, Policy, decide
+from hpc_launch.diagnose.decide_verdict import AttemptProgress, ChangeFacts, PastAttempt, Policy, decide
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Diagnosis, Verdict
 from hpc_launch.job.retry import Backoff, Reaction, Retry, RetryStep
+from hpc_launch.plan.recorded_parts import BatchPlan
 from tests.diagnose.logs import BY_CLASS
 
 STILL = AttemptProgress(False)
 FACTS = ChangeFacts(
-    batch=BatchState("args.micro", 8, "args.accumulation", 2),
+    batch=BatchPlan("args.micro", 8, "args.accumulation", 2),
     memory=1000, node_memory=2000, time_s=3600, most_time_s=7200, nodes=2, max_nodes=4, spare_nodes=3, queue="gpu",
 )  # fmt: skip
 
@@ -119,7 +120,7 @@ def test_out_of_memory_halves_the_micro_batch_until_it_is_one() -> None:
     history: list[PastAttempt] = []
     while (verdict := decide(diagnosis("cuda_oom"), history, STILL, Policy(facts=facts))).action == "RETRY_CHANGED":
         values = dict(text.split("=") for text in verdict.sets)
-        batch = BatchState(
+        batch = BatchPlan(
             "args.micro", int(values["args.micro"]), "args.accumulation", int(values["args.accumulation"])
         )
         seen.append((batch.micro, batch.accumulation))
@@ -130,7 +131,7 @@ def test_out_of_memory_halves_the_micro_batch_until_it_is_one() -> None:
 
 
 def test_where_the_accumulation_is_derived_the_micro_batch_alone_is_set() -> None:
-    facts = replace(FACTS, batch=BatchState("strategy.micro_batch", 9))
+    facts = replace(FACTS, batch=BatchPlan("strategy.micro_batch", 9))
     (verdict,) = run_of("cuda_oom", [False], Policy(facts=facts))
     assert verdict.sets == ("strategy.micro_batch=3",)
 
@@ -228,7 +229,7 @@ def test_whatever_happens(story: list[tuple[str, bool, list[str]]], retry: Retry
             changed = batch
             if "args.micro" in values:
                 numbers = int(values["args.micro"]), int(values["args.accumulation"])
-                changed = BatchState("args.micro", numbers[0], "args.accumulation", numbers[1])
+                changed = BatchPlan("args.micro", numbers[0], "args.accumulation", numbers[1])
             assert changed.micro * changed.accumulation == batch.micro * batch.accumulation, "the global batch stays"
             batch = changed
             facts = replace(facts, batch=batch)
