@@ -22,7 +22,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hpc_launch.estimate.training_setup import Stage, TrainingSetup
-from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
+from hpc_launch.job.model import ModelLatent
+from hpc_launch.model.model_config import Experts, ModelConfig
 
 _ELEMENT = 2
 """Bytes of an activation in bf16 or fp16. FP8 also keeps what is no matrix in 16 bits, and torchao all of it."""
@@ -102,7 +103,7 @@ def _attention(model: ModelConfig, setup: TrainingSetup) -> float:
     return setup.tokens * (element * width + sums)
 
 
-def _latent(model: ModelConfig, setup: TrainingSetup, latent: LatentAttention, outputs: int) -> float:
+def _latent(model: ModelConfig, setup: TrainingSetup, latent: ModelLatent, outputs: int) -> float:
     """Elements per token. The compressed states are normalized: input and output."""
     compressed = 2 * ((latent.query_rank or 0) + latent.key_value_rank) / sequence_split(setup)
     query = latent.nope_dim + latent.rope_dim

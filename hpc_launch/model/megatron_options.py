@@ -13,9 +13,9 @@ from typing import Any
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.job.document import Document, KeyPath
-from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS
+from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS, ModelLatent
 from hpc_launch.layouts.parallel_layout import ModelShape
-from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, ValueReader
+from hpc_launch.model.model_config import Experts, GivenValues, ModelConfig, ValueReader
 
 SHAPE_OPTIONS = {
     "num_layers": "num_layers",
@@ -137,8 +137,8 @@ def _is_rotary(reader: ValueReader) -> bool:
     )
 
 
-def _latent(reader: ValueReader) -> LatentAttention:
-    return LatentAttention(
+def _latent(reader: ValueReader) -> ModelLatent:
+    return ModelLatent(
         query_rank=reader.size("q_lora_rank", default=0, least=0) or None,
         key_value_rank=reader.size("kv_lora_rank", default=32),
         nope_dim=reader.size("qk_head_dim", default=128),

@@ -16,7 +16,7 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import scalar
-from hpc_launch.job.model import LARGEST_SIZE
+from hpc_launch.job.model import LARGEST_SIZE, ModelExperts, ModelLatent
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import describe
 from hpc_launch.layouts.parallel_layout import ModelShape
@@ -145,35 +145,11 @@ class ModelParameters(Struct, frozen=True, kw_only=True):
         return sum(layer.experts for layer in self.layers)
 
 
-class LatentAttention(Struct, frozen=True, kw_only=True):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): sizes per head, except the ranks."""
+class Experts(ModelExperts, frozen=True, kw_only=True):
+    """The mixture-of-experts layers of a model, with what only some families have."""
 
-    query_rank: int | None
-    """Width of the compressed queries; None if they are not compressed."""
-    key_value_rank: int
-    nope_dim: int
-    """Part of each query and key without positions."""
-    rope_dim: int
-    """Part of each query and key with rotary positions. The key's is shared by all heads."""
-    value_dim: int
-
-
-class Experts(Struct, frozen=True, kw_only=True):
-    """The mixture-of-experts layers of a model."""
-
-    count: int
-    per_token: int
-    """Experts that each token is sent to."""
-    ffn: int
-    """Inner width of one expert."""
-    shared_ffn: int = 0
-    """Inner width of all shared experts together."""
     shared_gate: bool = False
     """Whether a gate scales the output of the shared experts (Qwen2-MoE)."""
-    dense_layers: int = 0
-    """Number of first layers that have no experts."""
-    every: int = 1
-    """Of the layers after these, the last of each so many has experts."""
     layers: tuple[int, ...] | None = None
     """Indexes of the layers that have experts, where neither number describes them."""
     router_bias: bool = False
@@ -196,7 +172,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     """Whether the MLP has a gate: three matrices (SwiGLU) instead of two."""
     tied: bool
     """Whether the output layer is the embedding."""
-    latent: LatentAttention | None = None
+    latent: ModelLatent | None = None
     experts: Experts | None = None
     positions: int = 0
     """Rows of a learned position embedding; 0 for rotary positions."""
@@ -284,7 +260,8 @@ def _attention(model: ModelConfig) -> tuple[int, int, int]:
     return matrices + biases, 0, 2 * model.head_dim if model.head_norms else 0
 
 
-def _latent_attention(model: ModelConfig, latent: LatentAttention) -> tuple[int, int, int]:
+def _latent_attention(model: ModelConfig, latent: ModelLatent) -> tuple[int, int, int]:
+    """The same for multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     query = latent.nope_dim + latent.rope_dim
     down = model.hidden * (latent.key_value_rank + latent.rope_dim)
     up = model.heads * latent.key_value_rank * (latent.nope_dim + latent.value_dim)

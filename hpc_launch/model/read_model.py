@@ -18,7 +18,7 @@ from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.model.megatron_options import from_megatron, given_arguments, given_in_file, shape_of_arguments
-from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, parameters
+from hpc_launch.model.model_config import Experts, GivenValues, ModelConfig, parameters
 from hpc_launch.model.transformers_config import FAMILIES, from_transformers, is_transformers_config
 from hpc_launch.sites.resolved import Resolved
 
@@ -133,8 +133,6 @@ def _with_sizes(base: ModelConfig | None, asked: Model, place: Place | None) -> 
     given = {
         name: value for name, value in asdict(asked).items() if value is not None and name not in {"name", "config"}
     }
-    if asked.latent is not None:
-        given["latent"] = LatentAttention(**asdict(asked.latent))
     if asked.experts is not None:
         given["experts"] = Experts(**asdict(asked.experts))
     if base is not None:

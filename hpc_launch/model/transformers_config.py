@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS
-from hpc_launch.model.model_config import Experts, GivenValues, LatentAttention, ModelConfig, ValueReader
+from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS, ModelLatent
+from hpc_launch.model.model_config import Experts, GivenValues, ModelConfig, ValueReader
 
 
 class _Family(Struct, frozen=True, kw_only=True):
@@ -118,8 +118,8 @@ def _head_dim(reader: ValueReader, known: _Family, hidden: int, heads: int) -> i
     return reader.size("head_dim", default=known.head_dim or max(hidden // heads, 1))
 
 
-def _latent(reader: ValueReader) -> LatentAttention:
-    return LatentAttention(
+def _latent(reader: ValueReader) -> ModelLatent:
+    return ModelLatent(
         query_rank=reader.size("q_lora_rank", default=0, least=0) or None,
         key_value_rank=reader.size("kv_lora_rank"),
         nope_dim=reader.size("qk_nope_head_dim"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.launcher import Parallel
+from hpc_launch.job.model import ModelLatent
 from hpc_launch.layouts.parallel_layout import ParallelLayout
-from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
+from hpc_launch.model.model_config import Experts, ModelConfig
 
 Row = dict[str, str]
 
@@ -25,7 +26,7 @@ def _dense(layers: int, heads: int, groups: int, ffn: int, vocab: int) -> ModelC
 
 
 def _deepseek(layers: int, hidden: int, ffn: int, vocab: int, experts: Experts) -> ModelConfig:
-    latent = LatentAttention(query_rank=1536, key_value_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+    latent = ModelLatent(query_rank=1536, key_value_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
     return ModelConfig(
         layers=layers,
         hidden=hidden,
