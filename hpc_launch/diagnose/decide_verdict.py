@@ -129,7 +129,7 @@ class PastAttempt(Struct, frozen=True):
 
     failure_class: str
     action: Action
-    progressed: bool
+    further: bool
     """Whether it got further than all attempts before it."""
     steps_used: int = 0
     """`Verdict.steps_used` of that verdict."""
@@ -283,12 +283,12 @@ def _spent(
     action: Action, kind: str, history: Sequence[PastAttempt], progress: AttemptProgress, retry: Retry
 ) -> str | None:
     """Which limit another attempt would break, in words; None for none."""
-    counted = sum(not (past.progressed and past.failure_class in FREE) for past in history)
+    counted = sum(not (past.further and past.failure_class in FREE) for past in history)
     counted += not (progress.further and kind in FREE)
     if counted >= retry.max_attempts:
         made = f"{_attempts(counted)} {'was' if counted == 1 else 'were'} made"
         return f"{kind}, and {made}: retry.max_attempts is {retry.max_attempts}"
-    still = [past for past in _stretch(history, progress) if not past.progressed]
+    still = [past for past in _stretch(history, progress) if not past.further]
     same = sum(past.failure_class == kind for past in still) + (not progress.further)
     # A list of changes is its own budget.
     usual = None if action == "RETRY_CHANGED" and kind not in CHANGES_BY_ITSELF else BUDGETS.get(kind, BUDGET)
@@ -309,7 +309,7 @@ def _stretch(history: Sequence[PastAttempt], progress: AttemptProgress) -> list[
     if progress.further:
         return stretch
     for past in reversed(history):
-        if past.progressed:
+        if past.further:
             break
         stretch.append(past)
     return stretch

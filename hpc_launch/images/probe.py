@@ -103,11 +103,8 @@ def probe_image(
 
     Raises UserError if the image does not start or has no such Python.
     """
-    # A container often starts in the folder of the job, from which nothing must be imported.
-    start = f"{WITHOUT_CURRENT_FOLDER}exec(sys.argv.pop(1))"
-    probe_command = [python, "-c", start, probe_code(), json.dumps(request)]
-    inside = ["bash", "-c", f'{prelude}exec "$@"', "bash", *probe_command] if prelude else probe_command
-    command = [*before, *inside]
+    setup = ["bash", "-c", f'{prelude}exec "$@"', "bash"] if prelude else []
+    command = [*before, *setup, *probe_command(python, request)]
     variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
     try:
         done = run_program(command, TIMEOUT, environment=variables)
@@ -116,17 +113,27 @@ def probe_image(
     except subprocess.TimeoutExpired as error:
         message = f"the image did not respond within {TIMEOUT:g} s"
         raise UserError(message, "try again on a less busy machine") from error
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith(MARK):
-            answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
-            return answer
+    if (answer := probe_answer(done.stdout)) is not None:
+        return answer
     lines = [line for line in done.stderr.splitlines() if line and not line.startswith(("INFO:", "WARNING:"))]
     raise UserError(lines[-1] if lines else f"exit code {done.returncode}, no output")
 
 
-def probe_code() -> str:
-    """The source of the probe script."""
-    return Path(__file__).with_name("probe_script.py").read_text(encoding="utf-8")
+def probe_command(python: str, request: Mapping[str, object]) -> list[str]:
+    """Run the probe script with a Python. It often starts in the folder of the job, where nothing must be imported."""
+    code = Path(__file__).with_name("probe_script.py").read_text(encoding="utf-8")
+    return [python, "-c", f"{WITHOUT_CURRENT_FOLDER}exec(sys.argv.pop(1))", code, json.dumps(request)]
+
+
+def probe_answer(output: str) -> dict[str, Any] | None:
+    """What the probe script printed, among other text; None where it did not get so far."""
+    for line in reversed(output.splitlines()):
+        if line.startswith(MARK):
+            with suppress(ValueError):
+                answer = json.loads(line.removeprefix(MARK))
+                if isinstance(answer, dict):
+                    return answer
+    return None
 
 
 def versions_in(tool: Tool | None, image: Path) -> dict[str, str]:

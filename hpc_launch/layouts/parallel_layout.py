@@ -36,18 +36,11 @@ class Batch(Struct, frozen=True):
     accumulation: int | None
 
 
-class BatchPlaces(Struct, frozen=True):
-    """The places of the three numbers."""
-
-    train: Place
-    micro: Place
-    accumulation: Place
-
-
-def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Batch | None, list[Finding]]:
+def settle(asked: Batch, replicas: int | None, places: Sequence[Place]) -> tuple[Batch | None, list[Finding]]:
     """Derive the missing numbers as DeepSpeed does, but never round.
 
-    `replicas` is the data-parallel size; if None, only what does not depend on it is checked. If only the global or
+    `replicas` is the data-parallel size; if None, only what does not depend on it is checked. `places` are those of the
+    three numbers, in the order of Batch. If only the global or
     only the micro batch is given, the accumulation is 1. (deepspeed 0.19.8, runtime/config.py,
     _set_batch_related_parameters, rounds down and then asserts.)
     """
@@ -57,7 +50,7 @@ def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Bat
             micro = steps = 1
         else:
             message = "gradient accumulation alone does not determine the batch size"
-            return _refused(message, places.accumulation, "set the micro batch or the global batch")
+            return _refused(message, places[2], "set the micro batch or the global batch")
     if train is None:
         steps = 1 if steps is None else steps
         return Batch(None if replicas is None else (micro or 1) * steps * replicas, micro, steps), []
@@ -66,13 +59,13 @@ def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Bat
     known = (micro or 1) * (steps or 1) * (replicas or 1)
     if replicas is not None and micro is not None and steps is not None and train != known:
         message = f"the global batch is {train}, but {micro} × {steps} × {replicas} replicas = {known}"
-        return _refused(message, places.train, f"set it to {known}, or remove one of the three")
+        return _refused(message, places[0], f"set it to {known}, or remove one of the three")
     if train % known:
         factors = [f"micro batch {micro}" if micro else "", f"accumulation {steps}" if steps and steps > 1 else ""]
         factors.append(f"{replicas} replicas" if replicas is not None else "")
         near = [str(number) for number in (train // known * known, train // known * known + known) if number > 0]
         message = f"the global batch {train} is not divisible by {' × '.join(filter(None, factors))} = {known}"
-        return _refused(message, places.train, f"use {' or '.join(near)}")
+        return _refused(message, places[0], f"use {' or '.join(near)}")
     rest = train // known
     return Batch(train, micro, steps) if replicas is None else Batch(train, micro or rest, steps or rest), []
 

@@ -24,7 +24,7 @@ from hpc_launch.estimate.memory import MemoryEstimate, memory, reductions
 from hpc_launch.estimate.training_setup import Framework, Optimizer, Recompute, Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import FullySharded, Parallel, Strategy
-from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, ParallelLayout, settle
+from hpc_launch.layouts.parallel_layout import Batch, ParallelLayout, settle
 from hpc_launch.model.megatron_options import arguments
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize, job_size
@@ -71,8 +71,7 @@ def job_layout(job: JobSpec, size: JobSize) -> ParallelLayout:
         asked.micro_batch or _number(given, MICRO_BATCH),
         asked.gradient_accumulation or _number(given, ACCUMULATION),
     )
-    nowhere = Place("")
-    batch, _ = settle(wanted, layout.dp, BatchPlaces(nowhere, nowhere, nowhere))
+    batch, _ = settle(wanted, layout.dp, [Place("")] * 3)
     if batch is None:
         return layout
     sizes = replace(layout.parallel, micro_batch=batch.micro or 1, global_batch=batch.train)

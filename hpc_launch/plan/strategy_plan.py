@@ -9,7 +9,7 @@ from hpc_launch.base.findings import Place
 from hpc_launch.job.document import Origin, rule
 from hpc_launch.job.launcher import Parallel, Strategy, ZeroOptions
 from hpc_launch.job.shell_text import Text
-from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, ParallelLayout, settle
+from hpc_launch.layouts.parallel_layout import Batch, ParallelLayout, settle
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.model.megatron_options import arguments
 from hpc_launch.model.model_config import ModelConfig
@@ -281,7 +281,7 @@ def _batch(filler: ValueFiller, layout: ParallelLayout) -> Batch | None:
         return None
     uneven = layout.world_size % layout.model_parallel
     replicas = None if job.elastic or uneven else layout.dp
-    places = BatchPlaces(*(filler.resolved.place("strategy", key) or Place("strategy") for key in _BATCH))
+    places = [filler.resolved.place("strategy", key) or Place("strategy") for key in _BATCH]
     batch, found = settle(Batch(asked.global_batch, asked.micro_batch, asked.gradient_accumulation), replicas, places)
     if asked.zero_stage is None:  # otherwise reported when the file is generated
         filler.findings.extend(found)

@@ -5,7 +5,6 @@ Nothing of the user's is imported here. The nodes may have other files than this
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,9 +16,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.installed import WITHOUT_CURRENT_FOLDER
 from hpc_launch.images.check_image import top_imports
-from hpc_launch.images.probe import MARK, probe_code, setting_lines, setup_lines
+from hpc_launch.images.probe import probe_answer, probe_command, setting_lines, setup_lines
 from hpc_launch.job.shell_text import plain, quote
 from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
 from hpc_launch.plan.launchers.descriptor import descriptor
@@ -71,8 +69,7 @@ def try_setup(plan: LaunchPlan, names: Sequence[str], folder: str, *, limit_s: f
     """Run the job's set-up and the probe in a session of their own, which is killed at the end."""
     program = plan.program.words[0] if plan.program.kind == "command" else None
     request = {"imports": list(names), "folders": [folder], "program": plain(program) if program is not None else None}
-    start = f"{WITHOUT_CURRENT_FOLDER}exec(sys.argv.pop(1))"
-    probe = [plain(plan.python) or "python3", "-c", start, probe_code(), json.dumps(request)]
+    probe = probe_command(plain(plan.python) or "python3", request)
     with tempfile.TemporaryDirectory(prefix="hpc-launch-doctor-") as scratch:
         known = dict.fromkeys(("HPC_LAUNCH_RUN_DIR", "HPC_LAUNCH_ATTEMPT_DIR"), scratch)
         lines = [f"cd -- {quote(plan.workdir)} || exit\n", *setup_lines(plan.around.steps, known)]
@@ -114,12 +111,8 @@ def _read(path: Path) -> str:
 def _result(status: int | None, output: str, errors: str, limit_s: float) -> SetupResult:
     lines = output.splitlines()
     reports = tuple(line.removeprefix(REPORT) for line in lines if line.startswith(REPORT))
-    for line in lines:
-        if line.startswith(MARK):
-            with suppress(ValueError):
-                answer = json.loads(line.removeprefix(MARK))
-                if isinstance(answer, dict):
-                    return SetupResult(reports, answer, "")
+    if (answer := probe_answer(output)) is not None:
+        return SetupResult(reports, answer, "")
     if status is None:
         return SetupResult(reports, None, f"no answer within {limit_s:g} s")
     last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "no message")

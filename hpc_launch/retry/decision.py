@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast
 
 from msgspec import structs
 
@@ -20,7 +19,7 @@ from hpc_launch.base.files import read_text
 from hpc_launch.base.user_dirs import user
 from hpc_launch.diagnose.decide_verdict import AttemptProgress, ChangeFacts, PastAttempt, Policy, decide
 from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node_failure
-from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
+from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence, NeverStarts
 from hpc_launch.diagnose.node_health import NodeReport
 from hpc_launch.prepare.attempts import attempt_options, prepare, secrets_of
@@ -212,20 +211,8 @@ def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> str | None:
 
 
 def _history(context: RetryContext) -> list[PastAttempt]:
-    return [
-        PastAttempt(
-            failure_class=verdict.failure_class,
-            action=cast("Action", verdict.action),
-            progressed=verdict.further,
-            steps_used=verdict.steps_used,
-            blamed=verdict.blamed,
-            cause=verdict.cause,
-            exclude=verdict.exclude,
-            sets=verdict.sets,
-        )
-        for verdict in context.verdicts_before()
-        if verdict is not None
-    ]
+    names, verdicts = PastAttempt.__struct_fields__, filter(None, context.verdicts_before())
+    return [PastAttempt(**{name: getattr(verdict, name) for name in names}) for verdict in verdicts]
 
 
 def _change_facts(context: RetryContext, diagnosis: Diagnosis) -> ChangeFacts:

@@ -6,7 +6,6 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
@@ -34,19 +33,11 @@ _POLL_S = 0.25
 class LineFollower:
     """Lines for a pipe or a CI log. A thread keeps the heartbeat going while the scheduler does not answer."""
 
-    def __init__(
-        self,
-        stream: TextIO,
-        *,
-        many: bool,
-        heartbeat_s: float = HEARTBEAT_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, stream: TextIO, *, many: bool, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._stream = tolerant(stream)
         self._many = many
         self._heartbeat_s = heartbeat_s
-        self._clock = clock
-        self._started = self._last_output = clock()
+        self._started = self._last_output = time.monotonic()
         self._statuses: dict[str, RunStatus] = {}
         self._keys: dict[str, tuple[object, ...]] = {}
         self._lock = threading.Lock()
@@ -71,13 +62,13 @@ class LineFollower:
     def _beat(self) -> None:
         while not self._closed.wait(min(_POLL_S, self._heartbeat_s)):
             with self._lock:
-                if self._clock() - self._last_output >= self._heartbeat_s:
+                if time.monotonic() - self._last_output >= self._heartbeat_s:
                     self._say(self._heartbeat())
 
     def _heartbeat(self) -> str:
         statuses = list(self._statuses.values())
         if not statuses:
-            return f"reading the runs for {duration(self._clock() - self._started)}"
+            return f"reading the runs for {duration(time.monotonic() - self._started)}"
         if not self._many:
             return one_line(statuses[0])
         counts = Counter(status.state.lower() for status in statuses)
@@ -86,7 +77,7 @@ class LineFollower:
         return line + (f"; {', '.join(steps[:MAX_STEPS])}" if steps else "")
 
     def _say(self, line: str) -> None:
-        self._last_output = self._clock()
+        self._last_output = time.monotonic()
         try:
             self._stream.write(f"{clock_time(time.time())} {line}\n")
             self._stream.flush()
@@ -153,7 +144,9 @@ class LiveFollower:
     def _draw(self) -> Text:
         from rich.text import Text
 
-        statuses = [_aged(status, time.monotonic() - seen) for seen, status in list(self._seen.values())]
+        now, statuses = time.monotonic(), []
+        for seen, status in list(self._seen.values()):
+            statuses.append(replace(status, age_s=None if status.age_s is None else status.age_s + now - seen))
         height = self._console.height - 1
         if not statuses:
             lines = ["reading the runs …"]
@@ -183,7 +176,3 @@ def run_lines(status: RunStatus, log: list[str], height: int, *, colour: bool) -
 
 def _dim(text: str, *, colour: bool) -> str:
     return click.style(text, dim=True) if colour else text
-
-
-def _aged(status: RunStatus, seconds: float) -> RunStatus:
-    return status if status.age_s is None else replace(status, age_s=status.age_s + seconds)

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place
-from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, settle
+from hpc_launch.layouts.parallel_layout import Batch, settle
 from hpc_launch.plan.strategies.config_file import parse
 from hpc_launch.plan.strategies.deepspeed_file import DeepSpeed, check, make
 from tests.strategies.conftest import Config
 
-PLACES = BatchPlaces(Place("train"), Place("micro"), Place("steps"))
+PLACES = [Place("train"), Place("micro"), Place("steps")]
 NUMBERS = st.integers(1, 10_000)
 MAYBE = st.none() | NUMBERS
 GOOD = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}

@@ -17,7 +17,7 @@ from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.launcher import Device, ZeroOptions
-from hpc_launch.layouts.parallel_layout import Batch, BatchPlaces, settle
+from hpc_launch.layouts.parallel_layout import Batch, settle
 from hpc_launch.plan.strategies.config_file import (
     ConfigFile,
     Kind,
@@ -93,7 +93,7 @@ def _batch(asked: DeepSpeed, place: Callable[[str], Place], findings: list[Findi
     if asked.auto and asked.global_batch is None and asked.micro_batch is None:
         return given  # the Trainer fills in the rest
     replicas = None if asked.world_size is None else asked.world_size // asked.model_parallel
-    places = BatchPlaces(*(place(FIELDS[key]) for key in _SIZES))
+    places = [place(FIELDS[key]) for key in _SIZES]
     batch, faults = settle(given, replicas, places)
     findings += faults
     return batch
@@ -256,7 +256,7 @@ def _check_batch(file: ConfigFile, replicas: int | None) -> list[Finding]:
     ]
     if findings or not all(value is None or isinstance(value, int) for value in values):
         return findings
-    return settle(Batch(*values), replicas, BatchPlaces(*(file.place(key) for key in _SIZES)))[1]
+    return settle(Batch(*values), replicas, [file.place(key) for key in _SIZES])[1]
 
 
 def _mapping(file: ConfigFile, *path: str) -> Mapping[str, Any]:
