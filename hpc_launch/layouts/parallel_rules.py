@@ -74,11 +74,22 @@ def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
     size = tensor * parallel.ep * parallel.pp
     if layout.world_size % size:
         message = f"{layout.world_size} processes are not divisible by ETP × EP × PP = {size}"
-        hint = "change ep or etp: experts are distributed over the same processes"
+        hint = f"{_expert_sizes(layout, model.num_experts)}: experts are distributed over the same processes"
         rules.fault(FindingCode.EXPERT_PROCESSES_NOT_DIVISIBLE, message, "ep", hint)
     if parallel.ep > 1 and parallel.tp > 1 and not parallel.sequence_parallel:
         message, hint = "experts with tensor parallelism need sequence parallelism", "set sequence_parallel"
         rules.fault(FindingCode.EXPERTS_NEED_SEQUENCE_PARALLEL, message, "sequence_parallel", hint, "warning")
+
+
+def _expert_sizes(layout: ParallelLayout, experts: int) -> str:
+    """The largest ETP, else EP, that fits the processes of a stage."""
+    parallel = layout.parallel
+    tensor = parallel.etp or parallel.tp
+    for name, other, whole in (("etp", parallel.ep, tensor), ("ep", tensor, experts)):
+        for size in range(getattr(parallel, name) or tensor, 0, -1):
+            if whole % size == 0 and layout.world_size % (size * other * parallel.pp) == 0:
+                return f"set `{name}: {size}`"
+    return "change ep or etp"
 
 
 def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_node: int | None) -> None:

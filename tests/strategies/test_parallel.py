@@ -77,6 +77,22 @@ def test_the_hint_names_a_division_that_works() -> None:
     assert found.hint == "use a divisor, or set `first_stage_layers: 3`, `last_stage_layers: 2`"
 
 
+@pytest.mark.parametrize(
+    ("sizes", "world", "hint"),
+    [
+        ({"tp": 8, "pp": 2, "ep": 8}, 16, "set `etp: 1`"),
+        ({"tp": 4, "ep": 4}, 8, "set `etp: 2`"),
+        ({"ep": 16, "pp": 2}, 48, "set `ep: 8`"),
+        ({"tp": 3, "ep": 64}, 15, "set `ep: 1`"),
+        ({"pp": 3}, 8, "change ep or etp"),
+    ],
+)
+def test_the_hint_names_sizes_of_experts_that_fit(sizes: dict[str, int], world: int, hint: str) -> None:
+    layout, model = ParallelLayout(Parallel(**sizes), world), ModelShape(num_experts=64)
+    (found,) = [one for one in check(layout, model, Place) if one.code == "HL641"]
+    assert found.hint == f"{hint}: experts are distributed over the same processes"
+
+
 def test_tensor_parallelism_over_several_nodes_is_warned_of() -> None:
     assert broken(Parallel(tp=8), gpus_per_node=4) == {"HL654": "tp"}
     assert broken(Parallel(tp=8), gpus_per_node=8) == {}
