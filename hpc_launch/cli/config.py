@@ -8,12 +8,14 @@ The options are the fields of a request in `hpc_launch.plan`, which define names
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import click
+import yaml
 from msgspec import Meta
 
 from hpc_launch.base.errors import Refused, UsageError
@@ -144,7 +146,7 @@ def _load(name: str) -> click.Command:
         texts = descriptions(request)
         params += [_param(field, hints[field], defaults, texts.get(field, "")) for field in request.__struct_fields__]
     file = click.Path(path_type=Path)
-    params.append(click.Option(["-o", "--output"], type=file, metavar="FILE", help="Write to FILE instead of stdout."))
+    params.append(click.Option(["-o", "--output"], type=file, metavar="FILE", help="Write to FILE, not to stdout; as JSON to X.json."))
     if name in {"deepspeed", "fsdp"}:
         params += _check_options("deepspeed" if name == "deepspeed" else "accelerate")
     if name in {"hostfile", "launcher"}:
@@ -160,6 +162,8 @@ def _load(name: str) -> click.Command:
         if name in {"hostfile", "launcher"}:
             written = _by_hand(name, given, output)
             return 0 if written is None else _finish(written, output, executable=name == "launcher")
+        if name == "megatron" and _is_json(output):
+            given["format"] = "args"
         asked = [one(**{key: given[key] for key in one.__struct_fields__ if key in given}) for one in requests]
         if name == "megatron":
             return _finish(module.make(*asked), output)
@@ -239,8 +243,22 @@ def _finish(result: tuple[str | None, list[Finding]], output: Path | None, *, ex
     if text is None or errors(findings):
         raise Refused(findings)
     warn(findings)
-    write_text(output, text, executable=executable)
+    write_text(output, _as_named(text, output), executable=executable)
     return 0
+
+
+def _as_named(text: str, output: Path | None) -> str:
+    """The text as JSON, if the file is named so. Raises UsageError if it cannot be."""
+    if not _is_json(output) or text.startswith("{"):
+        return text
+    data = None if text.startswith("#") else yaml.safe_load(text)
+    if not isinstance(data, dict):
+        raise UsageError(f"cannot write {output}: a script or a hostfile is not JSON", "give it another name")
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _is_json(output: Path | None) -> bool:
+    return output is not None and output.suffix == ".json"
 
 
 OF_A_JOB = {"site": "--site", "sets": "--set", "as_json": "--json"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.marks import prove
 from tests.strategies.conftest import Config
@@ -72,6 +74,26 @@ def test_the_file_is_the_golden_one(case: str, config: Config, tmp_path: Path, r
 
 def test_there_is_no_golden_file_of_no_case() -> None:
     assert {path.name for path in EXPECTED.iterdir()} == set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_name_with_json_gives_json_with_the_same_values(case: str, config: Config) -> None:
+    done, text = config(*CASES[case][:1], "--output", "out.json", *CASES[case][1:]), (EXPECTED / case).read_text()
+    if case.endswith(".sh") or case == "hostfile":
+        assert (done.code, Path("out.json").exists()) == (2, False)
+        assert "cannot write out.json: a script or a hostfile is not JSON" in done.err
+        return
+    assert done.code == 0, done.err
+    written = json.loads(Path("out.json").read_text())
+    if case == "megatron.txt":
+        words = (line.split() for line in text.splitlines())
+        assert {key: str(value) for key, value in written["args"].items()} == {
+            key.removeprefix("--"): value[0] if value else "True" for key, *value in words
+        }
+    else:
+        assert written == yaml.safe_load(text)
+    if case.startswith("fsdp"):
+        assert config("fsdp", "--check", "out.json").code == 0
 
 
 def test_shellcheck_finds_nothing() -> None:
