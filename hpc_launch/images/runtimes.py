@@ -69,7 +69,7 @@ def _apptainer(plan: ContainerPlan) -> CommandWrapper:
     """
     first = [plan.runtime, "exec", "--no-eval"]
     first += [{"nvidia": "--nv", "amd": "--rocm"}[plan.gpus]] if plan.gpus else []
-    first += [] if plan.home else ["--no-home"]
+    first += [] if plan.home or _has_home(plan) else ["--no-home"]
     first += ["--writable-tmpfs"] if plan.writable else []
     prefix = "APPTAINERENV_" if plan.runtime == "apptainer" else "SINGULARITYENV_"
     lines: list[Line] = [] if _CLEANING.isdisjoint(plan.options) else [_handing_on(prefix)]
@@ -77,6 +77,11 @@ def _apptainer(plan: ContainerPlan) -> CommandWrapper:
     lines += [(("--bind",), bind) for bind in plan.binds]
     lines += [*_options(plan), ((plan.image,),)]
     return CommandWrapper(before=tuple(lines), exports=plan.variables, prefix=prefix)
+
+
+def _has_home(plan: ContainerPlan) -> bool:
+    """Whether an option names the home itself: beside `--no-home` it would have no effect."""
+    return any(option.partition("=")[0] in {"-H", "--home"} for option in plan.options)
 
 
 def _handing_on(prefix: str) -> Line:
