@@ -124,7 +124,7 @@ class _Draft:
         """All keys; what is empty stays at its default."""
         request, launch, job, site = self.script.request, self.script.launch, self.script.job, self.site
         container = dict(launch.container or {}) if launch is not None else {}
-        workdir = container.pop("workdir", None) or job.workdir or request.get("chdir")
+        workdir = job.workdir or request.get("chdir")
         return {
             "name": job_name(request.get("job-name") or os.path.splitext(self.script.name)[0]),
             "site": site.reference,
@@ -136,7 +136,7 @@ class _Draft:
             "environment": self._software(launch),
             "secrets": job.secrets,
             "container": self._container(container) if container else None,
-            "workdir": self._from_start(workdir) if workdir else self.prefix,
+            "workdir": self._from_start(workdir) if workdir and workdir != self.script.folder else self.prefix,
             "checkpoint": {"signal_before": f"{request.signal_before}s"} if request.signal_before else None,
             "exclude": [request.get("exclude")] if request.get("exclude") else None,
             "sbatch": {**request.passed_on, **site.sbatch},

@@ -10,6 +10,7 @@ from typing import Any
 from hpc_launch.from_script.old_job import OldLaunch
 from hpc_launch.from_script.script_text import OptionTable, Value, Word
 from hpc_launch.from_script.slurm_request import SRUN, SRUN_KNOWN, Request
+from hpc_launch.job.container import outside_of
 
 DEEPEST = 8
 _PREFIXES = frozenset("exec time nohup command nice setsid env stdbuf timeout".split())
@@ -172,11 +173,13 @@ class Unwrapper:
                 found.setdefault("binds", []).extend(value.text.split(","))
             elif name == "env":
                 self._variables(value.with_text(part) for part in value.text.split(","))
-            elif name in {"pwd", "cwd"}:
-                launch.doubt(value, "a working directory inside the image: give absolute paths there, or `workdir:`")
-            elif name not in {"nv", "rocm", "quiet", "silent", "debug", "verbose"}:
+            elif name not in {"pwd", "cwd", "nv", "rocm", "quiet", "silent", "debug", "verbose"}:
                 found.setdefault("options", []).append(f"--{name}" + (f"={value.text}" if value.text else ""))
-        launch.container = found
+        launch.container, inside = found, split.last("pwd", "cwd")
+        if inside is not None and (outside := outside_of(inside.text, found.get("binds", ()))):
+            launch.workdir = os.path.normpath(os.path.join(launch.workdir or self.folder, outside))
+        elif inside is not None:
+            launch.doubt(inside, "a working directory inside the image: give absolute paths there, or `workdir:`")
         return split.rest[1:]
 
     def _launcher(self, words: Sequence[Word], name: str) -> None:

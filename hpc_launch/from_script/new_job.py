@@ -52,16 +52,13 @@ def read_training(path: Path) -> TrainingSource:
 def _required(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """The required options that argparse's method or click's decorators declare, and their help texts."""
     for node in ast.walk(tree):
-        called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        if not isinstance(node, ast.Call) or called not in {"add_argument", "option"}:
-            continue
-        names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-        if not names:
-            continue
-        chosen = next((name for name in names if name.startswith("--")), names[0])
-        constants = {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
-        if chosen.startswith("-") and constants.get("required"):
-            yield chosen.lstrip("-").partition("/")[0], str(constants.get("help", ""))
+        match node:
+            case ast.Call(func=ast.Attribute(attr="add_argument" | "option")):
+                names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+                chosen = next((name for name in names if name.startswith("--")), names[0] if names else "")
+                constants = {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
+                if chosen.startswith("-") and constants.get("required"):
+                    yield chosen.lstrip("-").partition("/")[0], str(constants.get("help", ""))
 
 
 class Question(Struct, frozen=True):

@@ -38,7 +38,7 @@ class OldLaunch:
     """Whether its srun names one node, as in a loop over nodes."""
     max_restarts: int | None = None
     container: dict[str, Any] | None = None
-    """`container:` of the job file, with `workdir` if it sets one."""
+    """`container:` of the job file."""
     env: dict[str, Value] = field(default_factory=dict)
     python: str | None = None
     doubts: list[tuple[int, str]] = field(default_factory=list)

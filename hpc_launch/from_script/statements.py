@@ -37,6 +37,7 @@ _PRINTS = frozenset(
     "squeue sacct sstat seff true : tput id whoami df du head tail uptime uname cat type nvcc gcc ibstat "
     "ibv_devinfo basename dirname lspci ldd sprio scontrol wc grep lstopo hwloc-ls".split()
 )
+_GPUS = re.compile(r"\$\{?(SLURM_(JOB|STEP)_GPUS|CUDA_VISIBLE_DEVICES)\b")
 _READS = frozenset({"read", "mapfile", "readarray"})
 _FILTERS = frozenset("tee awk sed sort cut tr uniq bc column fold paste rev egrep fgrep more less nl xxd jq".split())
 _SHELL_STATE = frozenset("wait sleep exit trap shopt set return hash".split())
@@ -180,7 +181,10 @@ class Reader(Settings):
             "conda": self.conda, "mamba": self.conda, "micromamba": self.conda,
             "cd": self.change_folder,
         }  # fmt: skip
-        if name in _READS or "printf -v" in text:
+        if name in _READS and _GPUS.search(whole) and self.request.gpus_per_node:
+            self.variables.assign(words[-1].text, (unknown("a GPU"),) * self.request.gpus_per_node)
+            self.ledger.unnecessary(lines, "lists the GPUs: their number is that of the request")
+        elif name in _READS or "printf -v" in text:
             for word in words[1:]:
                 self.variables.assign(word.text, unknown(f"${word.text}", hosts=HOSTS.search(whole) is not None))
             if HOSTS.search(whole):

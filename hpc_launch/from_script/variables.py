@@ -146,6 +146,9 @@ class Variables:
                 return found
             if len(node.named_children) <= 2:
                 return self.value(node.named_children[1]) if len(node.named_children) == 2 else Value("")
+        if counted := re.fullmatch(r"\$\{#(\w+)\[[@*]\]\}", text):
+            items = self.values.get(counted[1])
+            return Value(str(len(items))) if isinstance(items, tuple) else self.shown(text)
         if text in {"$(pwd)", "`pwd`"}:
             return self.variable("PWD")
         if node.type == "arithmetic_expansion":

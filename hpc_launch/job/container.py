@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -115,3 +116,11 @@ class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Steps to run inside the image before the launcher, after those of the site."""
 
     __short_forms__ = short_form("`container: IMAGE`.", {str: "image"})
+
+
+def outside_of(path: str, binds: Iterable[str]) -> str | None:
+    """The path on the host that a path in an image stands for; None if no bind says it."""
+    sides = ((bind.split(":") * 2)[:2] for bind in binds)
+    above = [(inside, host) for host, inside in sides if f"{path}/".startswith(f"{inside.rstrip('/')}/")]
+    inside, host = max(above, key=lambda pair: len(pair[0]), default=("", None))
+    return None if host is None else host + path.removeprefix(inside)
