@@ -146,13 +146,13 @@ def _load(name: str) -> click.Command:
         texts = descriptions(request)
         params += [_param(field, hints[field], defaults, texts.get(field, "")) for field in request.__struct_fields__]
     file = click.Path(path_type=Path)
-    params.append(click.Option(["-o", "--output"], type=file, metavar="FILE", help="Write to FILE, not to stdout; as JSON to X.json."))
+    params.append(click.Option(["-o", "--output"], type=file, metavar="FILE", help="Write to FILE instead of stdout."))
     if name in {"deepspeed", "fsdp"}:
         params += _check_options("deepspeed" if name == "deepspeed" else "accelerate")
     if name in {"hostfile", "launcher"}:
         params += _job_options(name)
-        for param in params:
-            param.required = False
+    for param in params if name != "megatron" else ():
+        param.required = False  # found here, or in a job file
 
     def call(**values: Any) -> int:
         given = {key: value for key, value in values.items() if value is not None and value not in ((), [])}
@@ -164,6 +164,8 @@ def _load(name: str) -> click.Command:
             return 0 if written is None else _finish(written, output, executable=name == "launcher")
         if name == "megatron" and _is_json(output):
             given["format"] = "args"
+        if name == "slurm":
+            _find_script(given, "'--script'")
         asked = [one(**{key: given[key] for key in one.__struct_fields__ if key in given}) for one in requests]
         if name == "megatron":
             return _finish(module.make(*asked), output)
@@ -301,13 +303,22 @@ def _by_hand(name: str, given: dict[str, Any], output: Path | None) -> tuple[str
     if name == "hostfile":
         hosts, findings = job_of_options.hosts_of(job_of_options.Hostfile(**_of_the_slurm_job(given)))
         return (hostfile_of(hosts)[0] if hosts else None), findings
-    if "script" not in given:
-        raise click.UsageError("Missing option '--script' or '--job'.")
+    _find_script(given, "'--script' or '--job'")
     asked = job_of_options.NodeScript(**given)
     plan, findings = job_of_options.plan_of_options(asked, os.getcwd(), dict(os.environ))
     if plan is None:
         return None, findings
     return start_by_hand(plan, asked.hosts, asked.master_port, asked.node_rank).script, findings
+
+
+def _find_script(given: dict[str, Any], options: str) -> None:
+    """Take the usual file of a training here if none is named. Raises UsageError."""
+    found = [name for name in ("train.py", "src/train.py") if "script" not in given and os.path.isfile(name)]
+    if found:
+        given["script"] = found[0]
+        print_note(f"--script {found[0]}")
+    elif "script" not in given:
+        raise click.UsageError(f"Missing option {options}.")
 
 
 def _of_the_slurm_job(given: dict[str, Any]) -> dict[str, Any]:

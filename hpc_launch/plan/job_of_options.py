@@ -36,7 +36,9 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     """What both scripts ask for."""
 
     script: str
-    """The training's Python file, absolute or relative to this folder."""
+    """The training's Python file, absolute or relative to this folder. Default: train.py, or else src/train.py."""
+    config: str | None = None
+    """The training's own configuration: passed on as its argument --config."""
     gpus_per_node: Annotated[int, Meta(ge=1, extra={"names": ["--num-gpus-per-node"]})] = 1
     """GPUs per node: one process each."""
     cpus_per_node: Annotated[int | None, Meta(ge=1)] = None
@@ -54,7 +56,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
             "cpus_per_node": self.cpus_per_node or CPUS_PER_GPU * self.gpus_per_node,
             "launcher": "deepspeed" if self.use_deepspeed else "torchrun",
             "script": self.script,
-            "args": list(self.arguments),
+            "args": [*(["--config", self.config] if self.config else []), *self.arguments],
         }
 
     def faults(self) -> list[Finding]:
