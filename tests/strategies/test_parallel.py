@@ -87,7 +87,7 @@ def test_the_hint_names_a_division_that_works() -> None:
         ({"pp": 3}, 8, "change ep or etp"),
     ],
 )
-def test_the_hint_names_sizes_of_experts_that_fit(sizes: dict[str, int], world: int, hint: str) -> None:
+def test_the_hint_names_sizes_of_experts_that_fit(sizes: dict[str, Any], world: int, hint: str) -> None:
     layout, model = ParallelLayout(Parallel(**sizes), world), ModelShape(num_experts=64)
     (found,) = [one for one in check(layout, model, Place) if one.code == "HL641"]
     assert found.hint == f"{hint}: experts are distributed over the same processes"
