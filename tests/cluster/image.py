@@ -28,6 +28,9 @@ RECIPE = r"""
 set -eu
 box=$1; image=$2; shift 2
 mkdir -p "$box/etc" "$box/usr/bin" "$box/usr/sbin" "$box/usr/lib" "$box/usr/lib64"
+mkdir -p "$box/.singularity.d"  # `run` starts the words that follow, as in an image made of Docker's
+printf '#!/bin/sh\nexec "$@"\n' >"$box/.singularity.d/runscript"
+chmod +x "$box/.singularity.d/runscript"
 mkdir -p "$box/proc" "$box/sys" "$box/dev" "$box/tmp" "$box/var/tmp" "$box/root" "$box/home"
 for name in bin sbin lib lib64; do ln -s "usr/$name" "$box/$name"; done
 folder=$(dirname "$(ldconfig -p | awk '/libc\.so\.6 /{print $NF; exit}')")
