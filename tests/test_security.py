@@ -26,6 +26,7 @@ from hpc_launch.agent.job_processes import pid_space, start_of
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular, refuse_replaceable, write_output
 from hpc_launch.base.findings import Finding
+from hpc_launch.base.git_tree import not_ignored
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.patterns import compiled
@@ -526,6 +527,42 @@ def test_a_copy_of_the_code_is_no_more_open_than_the_code_and_holds_no_key(tmp_p
     modes = {path.name: path.stat().st_mode & 0o777 for path in run.code.rglob("*") if not path.is_symlink()}
     assert modes == {"private": 0o700, "x.py": 0o644, "id_check.py": 0o644, "train.py": 0o644, "closed.txt": 0o600}
     assert {path.name for path in run.code.iterdir() if path.is_symlink()} == {*secret.split(), ".ssh"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_repository_of_another_user_above_the_script_does_not_say_what_is_copied(own: Plan, tmp_path: Path) -> None:
+    (tmp_path / "src" / ".git").mkdir(parents=True)
+    (tmp_path / "src" / "run.py").touch()
+    own()
+    roots = []
+    for owner in (os.getuid(), 65534):
+        os.chown(tmp_path / "src" / ".git", owner, owner)
+        job = prepare_job(tmp_path / "job.yaml", site="here", sets=["script=src/run.py"])
+        code = first_attempt(job, ()).plan.code
+        roots.append(code and Path(code.root).name)
+    assert roots == ["src", tmp_path.name]
+
+
+def test_a_repository_runs_nothing_when_its_files_are_listed(tmp_path: Path) -> None:
+    """What is missing in it would be fetched by a program that its configuration names (git-clone(1), --filter)."""
+    fetch, program, said = "remote.origin", f"touch {tmp_path}/PWNED;", ""
+    project = tmp_path / "project"
+    (project / "inside").mkdir(parents=True)
+    (project / "inside" / "a.py").touch()
+    for words in (
+        ["init", "--quiet"],
+        ["add", "--all"],
+        ["-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "--quiet", "-m", "x"],
+        ["sparse-checkout", "init", "--cone", "--sparse-index"],
+        *(["config", *pair] for pair in ((f"{fetch}.url", f"file://{tmp_path}"), (f"{fetch}.uploadpack", program))),
+        *(["config", *pair] for pair in ((f"{fetch}.promisor", "true"), ("core.repositoryformatversion", "1"))),
+        ["config", "extensions.partialClone", "origin"],
+        ["rev-parse", "HEAD:inside"],
+    ):
+        said = subprocess.run(["git", *words], cwd=project, check=True, capture_output=True, text=True).stdout.strip()
+    (project / ".git" / "objects" / said[:2] / said[2:]).unlink()
+    not_ignored(project)
+    assert not (tmp_path / "PWNED").exists()
 
 
 @pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs

@@ -5,9 +5,10 @@ What is started: the training's script, module or command, its arguments as word
 
 from __future__ import annotations
 
-import os.path
+import os
 import shlex
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
@@ -43,11 +44,17 @@ def code(filler: ValueFiller) -> CodePlan | None:
 
 
 def _work_tree(folder: str, ends: Collection[str]) -> str | None:
-    """The git work tree that holds a folder, searched below the folders `ends`; None for none."""
-    while folder not in ends and os.path.dirname(folder) != folder:
-        if os.path.lexists(os.path.join(folder, ".git")):
-            return folder
-        folder = os.path.dirname(folder)
+    """The git work tree that holds a folder, searched below the folders `ends`; None for none.
+
+    One of others counts only if the folder is theirs: they may create it in a folder above that they can write to.
+    """
+    with suppress(OSError):
+        owners = {os.getuid(), os.stat(folder).st_uid}
+        while folder not in ends and os.path.dirname(folder) != folder:
+            with suppress(FileNotFoundError):
+                if os.lstat(os.path.join(folder, ".git")).st_uid in owners:
+                    return folder
+            folder = os.path.dirname(folder)
     return None
 
 
