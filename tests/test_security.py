@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -733,6 +734,9 @@ def test_a_detection_rule_does_not_show_the_value_of_a_variable() -> None:
         ("{env: {JUWELS_SITE: '*'}}", True),
         ("{path: PRIVATE/id_production}", False),
         ("{path: PRIVATE/../private/x}", False),
+        ("{path: SHARED/link}", False),
+        ("{path: SHARED/made-later}", False),
+        ("{path: job.yaml}", False),
         ("{path: /etc/centre-name}", True),
         ("{host: 'login*.centre'}", True),
     ],
@@ -742,10 +746,14 @@ def test_a_team_s_detection_rules_cannot_ask_for_a_part_of_a_secret(
 ) -> None:
     """One profile for each first character: the partition of the chosen one tells it to whoever looks at the queue."""
     (tmp_path / "private").mkdir(mode=0o700)
-    text = f"name: x\ndetect: [{rule.replace('PRIVATE', str(tmp_path / 'private'))}]\n{SITE}"
-    (team / "x.yaml").write_text(text)
-    (team / "x.yaml").chmod(0o666)
-    (found,) = [one for one in candidates() if one.name == "x"]
+    with tempfile.TemporaryDirectory() as shared:
+        Path(shared).chmod(0o755)
+        Path(shared, "link").symlink_to(tmp_path / "private" / "id_production")
+        rule = rule.replace("PRIVATE", str(tmp_path / "private")).replace("SHARED", shared)
+        text = f"name: x\ndetect: [{rule}]\n{SITE}"
+        (team / "x.yaml").write_text(text)
+        (team / "x.yaml").chmod(0o666)
+        (found,) = [one for one in candidates() if one.name == "x"]
     assert bool(found.rules) == used
     assert (found.fault is None) == used
     trust([digest(text)], "x")

@@ -8,8 +8,10 @@ none of them matches.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,7 +21,7 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, Unreachable
-from hpc_launch.base.files import read_text
+from hpc_launch.base.files import FileAccess, has_acl, only_writable_by, read_text, way_to
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.yaml_source import MAX_BYTES, parse_document, read_document
@@ -80,7 +82,7 @@ def _rules(file: ProfileFile) -> tuple[tuple[DetectionRule, ...], str | None]:
     rules = [rule for rule in rules if rule != DetectionRule()]
     if file.layer not in OWN_LAYERS and any(map(_is_private, rules)):
         whole, _ = read_document(path)
-        if whole is None or not is_trusted(path, whole):
+        if whole is None or whole.text != text or not is_trusted(path, whole):
             rules = [rule for rule in rules if not _is_private(rule)]
             fault = f"{path}: detect: a file that is not trusted may not test parts of variables or private paths"
             return tuple(rules), None if rules else fault
@@ -94,11 +96,21 @@ def _is_private(rule: DetectionRule) -> bool:
 
 
 def _visible_to_all(path: Path) -> bool:
-    """Whether every user can find out if a path exists. Folders that do not exist hide nothing."""
+    """Whether every user can find out if a path exists, and nobody but this user and root can lead it elsewhere.
+
+    What does not exist hides nothing.
+    """
+    visible = path.is_absolute()
     try:
-        return all(folder.stat().st_mode & 0o001 for folder in path.parents if os.path.exists(folder))
-    except OSError:
-        return False
+        for one, status in way_to(path):
+            if not visible:
+                return False
+            visible = status.st_uid in (0, os.getuid())
+            if visible and not stat.S_ISLNK(status.st_mode):
+                visible = only_writable_by(status.st_uid, FileAccess(status, has_acl(one))) and status.st_mode & 1 == 1
+    except OSError as error:
+        return visible and error.errno == errno.ENOENT
+    return True
 
 
 def _top_level_block(text: str, key: str) -> str | None:
