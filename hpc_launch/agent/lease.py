@@ -100,7 +100,7 @@ class Lease:
 
     def write(self) -> None:
         """Create the file, which is complete when it appears."""
-        temporary = os.path.join(FOLDER, ".%s" % os.path.basename(self.path))
+        temporary = os.path.join(os.path.dirname(self.path), ".%s" % os.path.basename(self.path))
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
             os.chmod(file.fileno(), 0o644)
             file.write(self.text)
@@ -143,11 +143,12 @@ class Lease:
 
 def main(words: List[str]) -> int:
     """Print who uses this host, except for this run."""
+    first = list(holders())[:MOST]
     if words == ["--json"]:
-        found = [{"user": one.user, "run": one.run, "job_id": one.job_id, "since": one.since} for one in holders()]
-        print(json.dumps(found[:MOST]))
+        found = [{"user": one.user, "run": one.run, "job_id": one.job_id, "since": one.since} for one in first]
+        print(json.dumps(found))
         return 0
-    for one in holders():
+    for one in first:
         if one.uid != os.getuid() or one.run != words[0]:
             print(one)
     return 0

@@ -26,7 +26,7 @@ from hpc_launch.diagnose.diagnosis import Quote
 from hpc_launch.diagnose.node_health import BadNode, NodeReport, standing
 
 MAX_ENTRIES = 50_000
-"""Directory entries that are looked at."""
+"""Files with reports that are looked at."""
 MAX_FILES = 500
 MAX_BYTES_IN_ALL = 512 << 10
 """Limits on the files of one author that are read, the newest ones. Nobody can slow down the submissions of the others
@@ -41,12 +41,11 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
 def report_files(folder: Path) -> list[Path]:
     """The newest files with reports of each author, oldest first. Raises OSError where the folder cannot be read."""
     found: list[tuple[float, int, int, Path]] = []
-    with os.scandir(folder) as entries:
-        for entry in islice(entries, MAX_ENTRIES):
-            with suppress(OSError):
-                if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
-                    status = entry.stat(follow_symlinks=False)
-                    found.append((status.st_mtime, status.st_size, status.st_uid, Path(entry.path)))
+    for path in _named(folder)[:MAX_ENTRIES]:
+        with suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                found.append((status.st_mtime, status.st_size, status.st_uid, path))
     result: list[Path] = []
     read: Counter[int] = Counter()
     for _, size, author, path in sorted(found, reverse=True):
@@ -55,6 +54,13 @@ def report_files(folder: Path) -> list[Path]:
             read[author] += cost
             result.append(path)
     return result[::-1]
+
+
+def _named(folder: Path) -> list[Path]:
+    """The entries that may be files with reports, at most one more than are looked at. Raises OSError."""
+    with os.scandir(folder) as entries:
+        named = (Path(entry.path) for entry in entries if entry.name.endswith(".jsonl"))
+        return list(islice(named, MAX_ENTRIES + 1))
 
 
 def read_reports(path: Path) -> Iterator[NodeReport]:
@@ -128,8 +134,11 @@ class NodeHealthStore:
         """Why reports of other users are missing here, or this user's there, as text for the user."""
         if self.folder == self.own:
             return []
-        result = []
+        result: list[str] = []
         unreadable = [path for path in self._files() if not os.access(path, os.R_OK)]
+        with suppress(OSError):
+            if len(_named(self.folder)) > MAX_ENTRIES:
+                result.append(f"{self.folder} has more than {MAX_ENTRIES} files; reports on bad nodes may be missing")
         if os.path.isdir(self.folder) and not os.access(self.folder, os.R_OK | os.X_OK):
             result.append(f"cannot read the team's reports on bad nodes: {_described(self.folder)}")
         elif unreadable:

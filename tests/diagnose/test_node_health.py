@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hpc_launch.base.user_dirs import user
 from hpc_launch.diagnose.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, excluded_nodes, standing
+from hpc_launch.runs import node_health_store
 from hpc_launch.runs.node_health_store import MAX_BYTES, NodeHealthStore, report_files
 
 
@@ -210,7 +211,9 @@ def test_what_a_teammate_puts_into_the_ledger_blocks_nobody(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-def test_a_teammate_who_writes_a_lot_costs_the_others_neither_time_nor_reports(tmp_path: Path) -> None:
+def test_a_teammate_who_writes_a_lot_costs_the_others_neither_time_nor_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = NodeHealthStore("here", str(tmp_path))
     ledger.write([note("good", time.time())])
     line = json.dumps({"node": "n1", "time": time.time()}) + "\n"
@@ -222,3 +225,10 @@ def test_a_teammate_who_writes_a_lot_costs_the_others_neither_time_nor_reports(t
     assert len(files) <= 501
     assert sum(path.stat().st_size for path in files) < 1 << 20
     assert "good" in {report.node for report in ledger.notes()}
+    monkeypatch.setattr(node_health_store, "MAX_ENTRIES", 2101)
+    for number in range(2101):
+        (ledger.folder / f"{number}.txt").touch()
+    assert "good" in {report.node for report in ledger.notes()}
+    assert ledger.problems() == []
+    monkeypatch.setattr(node_health_store, "MAX_ENTRIES", 2000)
+    assert "more than 2000 files" in ledger.problems()[0]
