@@ -179,8 +179,9 @@ class Watch:
                 pass
 
     def note_deaths(self, ready: Set[int]) -> None:
-        """Record each rank's end immediately: the earliest record of all nodes is the first failure."""
-        failed = False
+        """Record each rank's end immediately: the earliest record of all nodes is the first failure. Those that are
+        found together have one time, because nothing tells which of them came first."""
+        failed, now = False, round(time.time(), 3)
         for rank in self.ranks.values():
             if rank.rank in self.gone or (rank.pidfd is not None and ready and rank.pidfd not in ready) or rank.alive():
                 continue
@@ -191,7 +192,7 @@ class Watch:
                 os.close(rank.pidfd)
                 rank.pidfd = None
             killed = self.oom_kills.killed(rank.rank)
-            self.say("gone", rank=rank.rank, pid=rank.pid, exit_code=code, signal=signal_number, oom_kill=killed)
+            self.say("gone", rank=rank.rank, pid=rank.pid, exit_code=code, signal=signal_number, oom_kill=killed, t=now)
             failed = failed or code != 0
         for text in self.gpus.faults() if failed else ():
             self.say("gpu_fault", text=text)

@@ -29,6 +29,8 @@ from hpc_launch.diagnose.torchrun_failures import workers_of
 _MPI_END = "mpi-abort"
 """The rule for what mpirun reports of a rank that ended the others."""
 _ENDED = frozenset({"death", "oom_kill", "spared", "left"})
+_BY_OTHERS = frozenset({process_ends.KILL, process_ends.ABORT})
+"""Signals by which launchers, after SIGTERM, and NCCL's watchdog end a rank for another one."""
 
 
 class RankEnd(Struct, frozen=True):
@@ -77,11 +79,13 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     first = first_of(ends, solid)
     if first is not None and _is_victim(first, solid):
         # The launcher ends others only after the first one ended, which a watcher may see a moment late; and nobody
-        # makes another process end with a code of its own.
+        # makes another process end with a code of its own, or by a signal that launchers do not send.
         before = (
             end
             for end in ends
-            if (end.code or 0) > 1 or (end.gone is not None and first.gone is not None and end.gone <= first.gone)
+            if (end.code or 0) > 1
+            or (_is_sudden(end) and end.code not in _BY_OTHERS)
+            or (end.gone is not None and first.gone is not None and end.gone <= first.gone)
         )
         first = next((end for end in before if not _is_victim(end, solid)), first)
     if first is None:

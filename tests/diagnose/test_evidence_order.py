@@ -81,6 +81,23 @@ FIRST = [
         (ended(1, 5.0, code=139), ended(0, 5.1)), LOST.format(0), "segfault_or_abort", 1, id="a folded signal"
     ),
     pytest.param((ended(0, 5.0, signal=11), ended(1, 5.1, signal=15)), "", "segfault_or_abort", 0, id="not a word"),
+    *(
+        pytest.param(
+            (ended(0, 5.0, code=1, raised=4.9), ended(1, 5.1, signal=number)),
+            LOST.format(0),
+            kind,
+            1,
+            id=f"late {number}",
+        )
+        for number, kind in ((1, "cancelled_by_user"), (3, "segfault_or_abort"), (24, "segfault_or_abort"))
+    ),
+    pytest.param(
+        (ended(0, 5.0, code=1, raised=4.9), ended(1, 5.1, signal=9)),
+        LOST.format(0),
+        "nccl_system_error",
+        0,
+        id="ended by srun",
+    ),
 ]
 
 
