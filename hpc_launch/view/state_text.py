@@ -71,11 +71,14 @@ def step_text(progress: Progress) -> str:
 
 
 def progress_parts(status: RunStatus) -> list[str]:
-    """The known ones of `step 40/200`, `loss 2.31`, and of an active run `3.2 steps/s`, `35 s left`."""
+    """The known ones of `step 40/200`, `loss 2.31`, and of an active run `3.2 steps/s`, `35 s left`; or why
+    the step is not known."""
     progress = status.progress
     words: list[str] = []
     if progress.step is not None:
         words.append(f"step {step_text(progress)}")
+    elif progress.unmatched and status.state in ("RUNNING", "COMPLETED"):
+        words.append("progress.step has matched no line" + ("" if status.final else " so far"))
     if progress.loss is not None:
         words.append(f"loss {number(progress.loss)}")
     if progress.rate and not status.final:

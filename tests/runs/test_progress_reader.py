@@ -80,6 +80,21 @@ def test_the_newest_line_that_a_pattern_fits_counts(
     assert read(attempt) == progress
 
 
+@pytest.mark.parametrize(
+    ("text", "over", "unmatched"),
+    [
+        ("epoch 1\n" * 300, False, True),
+        ("epoch 1\n" * 20, False, False),  # it may just begin
+        ("epoch 1\n" * 20, True, True),
+        ("step 1/9\n" + "epoch 1\n" * 90_000, True, False),  # too long ago for the end of the log
+    ],
+)
+def test_a_pattern_that_has_matched_no_line(attempt: AttemptFolder, text: str, over: bool, unmatched: bool) -> None:
+    log(attempt, text, 100)
+    files = AttemptFiles(attempt, end=ScriptRecord(exit_code=0) if over else None)
+    assert ProgressReader().read(files).unmatched is unmatched
+
+
 def test_steps_of_an_evaluation_are_no_steps_of_the_training(attempt: AttemptFolder) -> None:
     reader = ProgressReader()
     log(attempt, "step 19/20 loss 4\nstep 20/20 loss 3\neval step 1/7\neval step 2/7\n", 100)

@@ -30,6 +30,13 @@ def test_a_running_one_in_full() -> None:
     ]
 
 
+@pytest.mark.parametrize(("state", "words"), [("RUNNING", " so far"), ("COMPLETED", ""), ("FAILED", None)])
+def test_a_pattern_that_never_matches_is_named(state: str, words: str | None) -> None:
+    text = "\n".join(details(status(state=state, progress=Progress(unmatched=True)), now=NOW))
+    assert ("progress.step" in text) is (words is not None)
+    assert words is None or f"progress.step has matched no line{words}\n" in text
+
+
 def test_a_start_shows_its_phase_and_the_nodes_behind() -> None:
     behind = Group("started", ("n3", "n7"), NOW - 250)
     startup = Startup((Group("joined", ("n1", "n2"), NOW - 200), behind), "apptainer")

@@ -35,7 +35,8 @@ class Progress:
     """Progress by the training's own log; None is 'not known'.
 
     `rate` is in steps per second, `eta_s` in seconds; `spacing` is the number of steps between the last two lines that
-    show one; `said` is the `word_of_end` of a program that is over.
+    show one; `said` is the `word_of_end` of a program that is over; `unmatched`: none of many lines shows a step,
+    although the job says how they would.
     """
 
     step: int | None = None
@@ -45,6 +46,7 @@ class Progress:
     eta_s: float | None = None
     spacing: int | None = None
     said: str | None = None
+    unmatched: bool = False
 
 
 @dataclass
@@ -142,7 +144,8 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
     spacing = _spacing(steps) or before.spacing
     said = word_of_end(lines, lines.index(step.string)) if over and step is not None else None
     eta_s = left / rate if left is not None and rate else None
-    return Progress(reached, total, value, rate, eta_s, spacing, said)
+    silent = "step" in log.patterns and reached is None and (over or len(lines) > MAX_LINES // 2)
+    return Progress(reached, total, value, rate, eta_s, spacing, said, silent and first_step(attempt) is None)
 
 
 def _matches(pattern: re.Pattern[str] | None, lines: list[str]) -> Iterator[re.Match[str]]:
