@@ -46,7 +46,8 @@ def cause_of(failure_class: str) -> str:
 
 
 _DOWNLOAD = "network_download_error"
-_MEANT = re.compile(r"(?:\w+\.)*(\w+)")
+_MEANT = re.compile(r"[^:]*?([A-Z][A-Za-z]*?Error)|(?:\w+\.)*(\w+)")
+"""The type at the head of a line, which holds it twice where two ranks wrote at once."""
 
 
 _CONNECTION = frozenset(
@@ -91,7 +92,8 @@ def owner(frames: Sequence[str], exception: str) -> str:
     named = _MEANT.match(exception)
     if named is None:
         return ""
-    if connection := _of_connection(frames, exception, named[1]):
+    raised = named[1] or named[2]
+    if connection := _of_connection(frames, exception, raised):
         return connection
     for text in reversed(frames[-_DEEPEST:]):
         match = _PLACE.search(text)
@@ -101,7 +103,7 @@ def owner(frames: Sequence[str], exception: str) -> str:
         own = _INSTALLED.search(path) is None
         kind = _kind(path, function, own=own)
         if kind is not None:
-            return kind.failure_class if named[1] in kind.types else ""
+            return kind.failure_class if raised in kind.types else ""
         if own:
             return ""  # the program's own code raised it, or called what raised it
     return ""

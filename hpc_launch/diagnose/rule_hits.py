@@ -55,9 +55,10 @@ class Tracebacks:
         if _FRAME.match(line.body):
             self._frames[line.rank] = (line.body.strip()[:400], number)
             self._frame_line = number
-            stack = self._stack.setdefault(line.rank, [])
-            stack.append(line.body.strip()[:400])
-            del stack[:-_FRAMES]
+            stack, frame = self._stack.setdefault(line.rank, []), line.body.strip()[:400]
+            if frame not in stack:  # two ranks may write the same
+                stack.append(frame)
+                del stack[:-_FRAMES]
             return True
         return self._frame_line == number - 1 and line.body.startswith("  ")
 

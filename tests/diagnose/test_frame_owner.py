@@ -44,6 +44,14 @@ def test_a_reader_of_options_below_json() -> None:
     )
 
 
+@pytest.mark.parametrize("prefix", ["", "2026-11-02T13:44:05.123456789Z stderr F "])
+def test_two_ranks_that_write_the_same_at_once(prefix: str) -> None:
+    frames = [f'  File "{PACKAGES}/omegaconf/base.py", line {number}, in _raise' for number in range(7)]
+    frames += [f'  File "{PACKAGES}/{name}.py", line 1, in f' for name in ("x/a", "x/b", "x/c", "x/d")]
+    lines = ["Traceback (most recent call last):", *frames, "KeyErrorKeyError: : 'a''a'"]
+    assert why("".join(f"{prefix}{line}\n" * 2 for line in lines)).failure_class == "config_error"
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
