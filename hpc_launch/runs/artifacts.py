@@ -215,8 +215,10 @@ def missing_ranks(attempt: AttemptFolder) -> dict[int, Stand]:
     for rank, file in attempt.stack_files():
         found = stand("\n".join(_last_lines(file)))
         stands[rank] = found if found.frames or rank not in stands else replace(found, frames=stands[rank].frames)
-    left = (event for _, path in attempt.watcher_files() for event in watcher_events(path) if event.event == "gone")
-    return late(stands, some_left=any(event.exit_code == 0 and event.rank not in stands for event in left))
+    gone = (event for _, path in attempt.watcher_files() for event in watcher_events(path) if event.event == "gone")
+    left = {event.rank for event in gone if event.exit_code == 0}
+    left.update(one.rank for one in node_exits(attempt, ()) if one.code == 0 and one.rank is not None)
+    return late(stands, some_left=bool(left.difference(stands)))
 
 
 def _last_lines(path: Path) -> Iterator[str]:

@@ -125,6 +125,21 @@ def test_notes_of_the_watcher(attempt: AttemptFolder) -> None:
     assert "rank 3 stood at data.py:12 in step while others waited" in found.evidence[0].text
 
 
+@pytest.mark.parametrize(("code", "rank"), [("0\n", 1), ("137\n", None)])
+def test_a_rank_that_goes_on_after_another_was_done_is_named(
+    attempt: AttemptFolder, code: str, rank: int | None
+) -> None:
+    end(attempt, 143)
+    (attempt.path / "agent" / "stacks").mkdir(parents=True)
+    gone = {"t": 12.0, "event": "gone", "rank": 0, "signal": None, "exit_code": None, "oom_kill": False}
+    (attempt.path / "agent" / "node-0.jsonl").write_text(json.dumps(gone) + "\n")
+    (attempt.path / "agent" / "stacks" / "rank-1.txt").write_text("waits in the kernel at: running\nstate: R\n")
+    put(attempt.path / "agent" / "hang.json", {"t": 700.0, "node": 0, "silent_s": 600})
+    (attempt.logs / "rank-0.exit").write_text(code)
+    found = diagnose_attempt(attempt, BOOK)
+    assert (found.failure_class, found.first_failure.rank) == ("hang_no_progress", rank)
+
+
 def test_a_sigkill_is_no_lack_of_memory_where_the_watcher_counted_none(attempt: AttemptFolder) -> None:
     """Nobody saw the signal, and neither has Slurm anything to say, as where its database is down."""
     end(attempt, 137)

@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -171,6 +172,7 @@ def save(folder: Path, step: int, plan: Plan) -> None:
         draft = folder / f".step-{step}"
         draft.mkdir(parents=True, exist_ok=True)
         (draft / "state.json").write_text(json.dumps({"step": step}))
+        shutil.rmtree(folder / f"step-{step}", ignore_errors=True)
         draft.rename(folder / f"step-{step}")
 
 
