@@ -35,7 +35,7 @@ guard() { # COMMAND...
         kill -s TERM "$child" 2>/dev/null
     }
     trap 'asked=1' TERM
-    "$@" &
+    (trap - INT QUIT && exec "$@") & # bash lets what runs in the background ignore them (bash(1), SIGNALS)
     child=$!
     if [ "$job_warn" != file ]; then
         watch </dev/null >/dev/null &

@@ -8,7 +8,7 @@ run_noted() { # MARK: on_each_node, with its output in MARK.log
     fi
     exec >>"$mark.log" 2>&1 </dev/null
     trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
-    { umask "$job_umask"; on_each_node; } &
+    (trap - INT QUIT && umask "$job_umask" && on_each_node) & # bash lets what runs in the background ignore these
     child=$!
     while :; do # a trapped signal ends `wait` early
         wait "$child"

@@ -3,7 +3,8 @@
 { declare -p job_umask; declare -f on_first_node; echo 'umask "$job_umask" && on_first_node'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 [ -z "${job_copies+set}" ] || copy_to_hosts
 phase=training
-setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
+# bash lets what runs in the background ignore these signals (bash(1), SIGNALS), and so would the program.
+(trap - INT QUIT && exec setsid bash "$attempt_dir/node.sh") >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
 program=$!
 step=("-$program") # and all that it started: a launcher need not forward a signal
 if declare -F end_with_hosts >/dev/null; then end_with_hosts & fi

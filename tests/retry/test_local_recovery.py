@@ -137,3 +137,16 @@ def test_an_edited_job_file_is_said_and_does_not_count(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "has changed since" in done.stderr
     assert attempts(tmp_path)[1]["overrides"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGQUIT"])
+def test_a_program_gets_the_signals_that_a_shell_lets_background_processes_ignore(tmp_path: Path, name: str) -> None:
+    code = f"import os, signal, time; os.kill(os.getpid(), signal.{name}); time.sleep(9)"
+    job = {"name": "tiny", "site": "local", "launcher": "none", "command": [sys.executable, "-c", code]}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+
+    assert launch(tmp_path, "submit", "job.yaml", "--wait").returncode == 1
+
+    classes = {"SIGINT": "cancelled_by_user", "SIGQUIT": "segfault_or_abort"}
+    assert [one["class"] for one in attempts(tmp_path)] == [classes[name]]

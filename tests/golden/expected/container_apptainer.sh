@@ -50,7 +50,7 @@ on_each_rank() { # started by DeepSpeed's launcher
 }
 on_each_node() {
     local node=$SLURM_NODEID
-    bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+    (trap - INT QUIT && exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         apptainer exec --no-eval --nv --no-home --writable-tmpfs \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
@@ -63,7 +63,7 @@ on_each_node() {
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
         --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
         --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" \
-            --lr 1e-3 &
+            --lr 1e-3) &
     await_ranks "$!" "$((node * 4))" 4
 }
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image

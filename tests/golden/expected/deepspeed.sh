@@ -54,7 +54,7 @@ on_each_rank() { # started by DeepSpeed's launcher
 }
 on_each_node() {
     local node=$SLURM_NODEID
-    bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh" \
+    (trap - INT QUIT && exec bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh" \
         bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m deepspeed.launcher.runner \
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
@@ -63,7 +63,7 @@ on_each_node() {
         --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" \
             --deepspeed_config \
             ds.json \
-            : &
+            :) &
     await_ranks "$!" "$((node * 4))" 4
 }
 

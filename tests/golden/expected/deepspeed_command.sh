@@ -34,11 +34,11 @@ on_each_rank() { # started by DeepSpeed's launcher
 }
 on_each_node() {
     local node=$SLURM_NODEID
-    bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+    (trap - INT QUIT && exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m deepspeed.launcher.runner \
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
         --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
-        --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" &
+        --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh") &
     await_ranks "$!" "$((node * 1))" 1
 }
 

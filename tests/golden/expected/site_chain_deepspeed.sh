@@ -84,11 +84,11 @@ on_each_node() {
     ulimit -s unlimited                                      # chain.yaml:38
     ulimit -c 0                                              # chain.yaml:38
     export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:50; third party, 2025-01-01
-    bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+    (trap - INT QUIT && exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m deepspeed.launcher.runner \
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
         --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
-        --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" &
+        --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh") &
     await_ranks "$!" "$((node * 4))" 4
 }
 

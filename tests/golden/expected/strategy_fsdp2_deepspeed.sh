@@ -64,14 +64,14 @@ on_each_rank() { # started by DeepSpeed's launcher
 }
 on_each_node() {
     local node=$SLURM_NODEID
-    bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+    (trap - INT QUIT && exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m deepspeed.launcher.runner \
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
         --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
         --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" \
             --fsdp \
             --fsdp_config \
-            "$HPC_LAUNCH_STRATEGY_CONFIG" &
+            "$HPC_LAUNCH_STRATEGY_CONFIG") &
     await_ranks "$!" "$((node * 4))" 4
 }
 

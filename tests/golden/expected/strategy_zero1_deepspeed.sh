@@ -89,13 +89,13 @@ on_each_rank() { # started by DeepSpeed's launcher
 }
 on_each_node() {
     local node=$SLURM_NODEID
-    bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+    (trap - INT QUIT && exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m deepspeed.launcher.runner \
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
         --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
         --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" \
             --deepspeed_config "$HPC_LAUNCH_STRATEGY_CONFIG" \
-            --accumulation 4 &
+            --accumulation 4) &
     await_ranks "$!" "$((node * 4))" 4
 }
 
