@@ -43,6 +43,13 @@ def end(code: int = 0, **more: Any) -> ScriptRecord | None:
         (end(), Progress(12, 30, spacing=1, said="early stopping at step 12"), True),
         (end(warned=1), Progress(12, 30, spacing=1, said="stopping early: told to stop"), False),
         (end(1), Progress(12, 30, spacing=1, said="early stopping at step 12"), False),
+        # Neither a step nor a checkpoint, where the job says how to find them.
+        (end(), Progress(unmatched=True, saves=True), False),
+        (end(), Progress(unmatched=True), True),
+        (end(saved_step=3), Progress(unmatched=True, saves=True), True),
+        (end(resumed_step=3), Progress(unmatched=True, saves=True), True),
+        (end(finished=True), Progress(unmatched=True, saves=True), True),
+        (end(warned=1), Progress(unmatched=True, saves=True), None),
     ],
 )
 def test_whether_a_training_did_its_last_step(
@@ -57,6 +64,7 @@ def test_what_is_said_of_one_that_did_not() -> None:
     )
     assert "after the warning" in str(unfinished(end(warned=5, saved_step=125), Progress(120, 200, spacing=10)))
     assert "step 125" in str(unfinished(end(warned=5, saved_step=125), Progress(120, 200, spacing=10)))
+    assert "nothing shows that it trained" in str(unfinished(end(), Progress(unmatched=True, saves=True)))
     assert unfinished(end(warned=5), Progress()) is None
     assert unfinished(end(7), Progress(120, 200, spacing=10)) is None
 

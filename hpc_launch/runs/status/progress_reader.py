@@ -36,7 +36,7 @@ class Progress:
 
     `rate` is in steps per second, `eta_s` in seconds; `spacing` is the number of steps between the last two lines that
     show one; `said` is the `word_of_end` of a program that is over; `unmatched`: none of many lines shows a step,
-    although the job says how they would.
+    although the job says how they would; `saves`: the job says where its checkpoints are.
     """
 
     step: int | None = None
@@ -47,6 +47,7 @@ class Progress:
     spacing: int | None = None
     said: str | None = None
     unmatched: bool = False
+    saves: bool = False
 
 
 @dataclass
@@ -86,7 +87,9 @@ class ProgressReader:
         attempt = files.attempt
         log = self._logs.get(attempt.path)
         if log is None:
-            log = self._logs[attempt.path] = _LogState(progress_patterns(plan_of(attempt)))
+            plan = plan_of(attempt)
+            log = self._logs[attempt.path] = _LogState(progress_patterns(plan))
+            log.last = Progress(saves=plan is not None and plan.checkpoint is not None)
         try:
             status = attempt.first_log.stat()
             over = files.end is not None or files.final is not None
@@ -119,9 +122,7 @@ def tail_lines(path: Path, size: int = TAIL, *, before: int | None = None, over:
     """
     data, begin = read_tail(path, size, before=before)
     # A carriage return ends a line as well: progress bars write no newlines.
-    lines = data.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
-    if begin:
-        lines = lines[1:]
+    lines = data.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")[1 if begin else 0 :]
     return [line[:MAX_LINE] for line in reversed(lines if over else lines[:-1]) if line][:MAX_LINES]
 
 
@@ -145,7 +146,8 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
     said = word_of_end(lines, lines.index(step.string)) if over and step is not None else None
     eta_s = left / rate if left is not None and rate else None
     silent = "step" in log.patterns and reached is None and (over or len(lines) > MAX_LINES // 2)
-    return Progress(reached, total, value, rate, eta_s, spacing, said, silent and first_step(attempt) is None)
+    unmatched = silent and first_step(attempt) is None
+    return Progress(reached, total, value, rate, eta_s, spacing, said, unmatched, before.saves)
 
 
 def _matches(pattern: re.Pattern[str] | None, lines: list[str]) -> Iterator[re.Match[str]]:

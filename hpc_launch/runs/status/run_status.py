@@ -272,7 +272,8 @@ def finished(end: ScriptRecord | None, progress: Progress) -> bool | None:
     Checked in this order: an exit code other than 0 (no); the training's own statement, the file HPC_LAUNCH_DONE_FILE,
     or its own word for an early end (yes); the last step in its log or its newest checkpoint against the total. A log
     that shows every tenth step ends short of the last one, so steps count as missing only where another line was due.
-    Without any of these, an exit without a warning counts as finished.
+    Without any of these, an exit without a warning counts as finished, unless the job says how its log shows steps and
+    where its checkpoints are, and there is none of either.
     """
     if end is None or end.exit_code != 0:
         return False
@@ -280,7 +281,8 @@ def finished(end: ScriptRecord | None, progress: Progress) -> bool | None:
         return True
     steps = [step for step in (progress.step, end.saved_step) if step is not None]
     if progress.total is None or not steps:
-        return None if end.warned else True
+        nothing = not steps and progress.unmatched and progress.saves and end.resumed_step is None
+        return None if end.warned else not nothing
     step = max(steps)
     if step >= progress.total:
         return True
@@ -294,5 +296,8 @@ def unfinished(end: ScriptRecord | None, progress: Progress) -> str | None:
     if end is None or end.exit_code != 0 or finished(end, progress) is not False:
         return None
     step = max(step for step in (progress.step, end.saved_step, 0) if step is not None)
+    if progress.unmatched and not step:
+        shown = "progress.step matches no line of its log, and it saved no checkpoint"
+        return f"the training ended with exit code 0, but {shown}: nothing shows that it trained"
     how = "after the warning " if end.warned else ""
     return f"the training ended {how}with exit code 0 at step {step} of {progress.total}: it is not finished"
