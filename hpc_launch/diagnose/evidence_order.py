@@ -112,6 +112,9 @@ def first_of(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | N
     tied = [end for end in ends if end.time == ends[0].time] if ends[0].gone is not None else list(ends[:1])
     if len(tied) == 1:
         return tied[0]
+    alone = [end for end in tied if not _is_victim(end, solid)]
+    if len(alone) == 1 and alone[0].code != process_ends.TERMINATED:
+        return alone[0]
     speak = {one.rank for one in solid if _is_own(one)}
     sure = [
         end

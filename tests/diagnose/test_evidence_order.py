@@ -60,6 +60,16 @@ FIRST = [
         (ended(0, 5.0), ended(1, 5.0)), LOST.format(0) + LOST.format(1), "nccl_system_error", None, id="at once"
     ),
     pytest.param(
+        (ended(0, 5.0, code=1), ended(1, 5.0, code=0)), LOST.format(0), "unknown", 1, id="left at that moment"
+    ),
+    pytest.param(
+        (ended(0, 5.0, code=1), ended(1, 5.0, signal=15)),
+        LOST.format(0),
+        "nccl_system_error",
+        None,
+        id="nothing decides",
+    ),
+    pytest.param(
         (ended(0, 5.0), ended(1, 5.1)), LOST.format(0) + OWN.format(1), "user_code_error", 1, id="slow to end"
     ),
     pytest.param((ended(0, 5.0, code=1), ended(1, 5.1)), OWN.format(1), "user_code_error", 1, id="the other is silent"),
