@@ -1,8 +1,6 @@
 """Memory of parameters, gradients, optimizer states and activations on one GPU.
 
-States, by how the replicas share them:
-
-Sources: ZeRO (arXiv 1910.02054, section 3.1); Megatron-LM d98e8a64, training/theoretical_memory_usage.py and
+States: ZeRO (arXiv 1910.02054, section 3.1); Megatron-LM d98e8a64, training/theoretical_memory_usage.py and
 core/optimizer/distrib_optimizer.py; DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py and stage3.py; PyTorch 2.13,
 distributed/fsdp (sharded parameters stay in 32 bits, and the optimizer works on them).
 

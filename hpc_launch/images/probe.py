@@ -92,16 +92,10 @@ def probe_image(
     environment: Mapping[str, str] | None = None,
     prelude: str = "",
 ) -> dict[str, Any]:
-    """Run the probe script and return its answer.
+    """Run the probe script and return its answer. `request` is its argument.
 
-    Args:
-        before: The command prefix that starts the container.
-        python: The Python to use inside.
-        request: What to probe_image for (see `probe_script.py`).
-        environment: Additional variables.
-        prelude: Lines of bash to run first inside.
-
-    Raises UserError if the image does not start or has no such Python.
+    `before`: the command prefix that starts the container. `environment`: additional variables. `prelude`: lines of
+    bash to run first inside. Raises UserError if the image does not start or has no such Python.
     """
     setup = ["bash", "-c", f'{prelude}exec "$@"', "bash"] if prelude else []
     command = [*before, *setup, *probe_command(python, request)]

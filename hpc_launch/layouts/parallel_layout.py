@@ -1,6 +1,4 @@
-"""A `parallel:` block on a number of processes, and the shape of the model that they share.
-
-Groups of ranks that communicate with each other, and the nodes that each group covers.
+"""A `parallel:` block on a number of processes, the shape of the model that they share, and the nodes of their groups.
 
 Ranks in Megatron-LM's default order, tp-cp-ep-dp-pp (core/parallel_state.py, RankGenerator): tensor-parallel neighbours
 are adjacent, pipeline stages farthest apart. Experts divide the ranks of a stage in their own order, etp-ep-edp.
@@ -40,9 +38,8 @@ def settle(asked: Batch, replicas: int | None, places: Sequence[Place]) -> tuple
     """Derive the missing numbers as DeepSpeed does, but never round.
 
     `replicas` is the data-parallel size; if None, only what does not depend on it is checked. `places` are those of the
-    three numbers, in the order of Batch. If only the global or
-    only the micro batch is given, the accumulation is 1. (deepspeed 0.19.8, runtime/config.py,
-    _set_batch_related_parameters, rounds down and then asserts.)
+    three numbers, in the order of Batch. If only the global or only the micro batch is given, the accumulation is 1.
+    (deepspeed 0.19.8, runtime/config.py, _set_batch_related_parameters, rounds down and then asserts.)
     """
     train, micro, steps = asked.train, asked.micro, asked.accumulation
     if train is None and micro is None:

@@ -1,9 +1,4 @@
-"""The sizes of a transformer, from which its parameters, memory and computation follow.
-
-How many parameters a model has, from its sizes.
-
-Values that a file or a command line gives for a model, read with their places.
-"""
+"""The sizes of a transformer, as a file or a command line gives them, and how many parameters it has."""
 
 from __future__ import annotations
 

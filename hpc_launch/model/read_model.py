@@ -53,7 +53,6 @@ def model_of_job(resolved: Resolved, *, config: str | None = None) -> Read:
     """The model that the job trains; `sequence` is the length that it trains with, if the job gives one.
 
     `config` is the path of `model.config`, with `${…}` filled in.
-
     HL001 to HL013 for what its files or the job give wrongly, HL680 for a model or an architecture that is not known.
     """
     job = resolved.job

@@ -1,7 +1,4 @@
-"""The diagnosis of a run's last attempt, and the verdict on it.
-
-Prepare the next attempt of a run from what its folder recorded.
-"""
+"""The diagnosis of a run's last attempt, the verdict on it, and the next attempt, from what the run folder recorded."""
 
 from __future__ import annotations
 
@@ -181,9 +178,7 @@ def make_verdict(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: bool
 def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> str | None:
     """Record the nodes that the scheduler or the watcher reports, for the team's other jobs.
 
-    Returns why the team does not get them.
-
-    On a failed write verdict.json has them.
+    Returns why the team does not get them; verdict.json has them all the same.
     """
     reports = [
         NodeReport(

@@ -71,15 +71,9 @@ def recover(
 ) -> DriverOutcome:
     """Do what is due for a run, by the tracker's last look at it. Never raises a UserError.
 
-    Args:
-        run: The run.
-        tracker: Follows the run.
-        scheduler: The run's scheduler.
-        index: Where the next attempt is listed.
-        inside: This is the job's own end hook, which knows less than later drivers. It stops no run, and leaves an end
-            by a signal to them unless Slurm says why.
-        here: The job's script can start the next attempt itself.
-        successor: This process runs in the run's successor, whose script can start the next attempt.
+    `index`: where the next attempt is listed. `inside`: this is the job's own end hook, which knows less than later
+    drivers. It stops no run, and leaves an end by a signal to them unless Slurm says why. `here`: the job's script can
+    start the next attempt itself. `successor`: this process runs in the run's successor, whose script can.
     """
     if host_with(run.path) is not None:
         return NOTHING  # its drivers are there

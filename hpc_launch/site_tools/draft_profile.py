@@ -132,16 +132,12 @@ def _identity(result: ProfileDraft, survey: Survey, context: LearnContext) -> No
     probe = {"cluster": survey.name, **({"host": f"*.{domain}"} if domain else {})}
     result.put([probe], "detect", note="scontrol show config: ClusterName")
     login = re.sub(r"\d+", "*", context.host)
-    result.put({"login": [login], "compute": _patterns(survey)}, "hosts", note="host names with `*` for numbers")
+    compute = list(dict.fromkeys(re.sub(r"\d+", "*", node.name) for node in survey.nodes))[:20]
+    result.put({"login": [login], "compute": compute}, "hosts", note="host names with `*` for numbers")
     version = re.match(r"\d+\.\d+", survey.version or "")
     result.put("slurm", "scheduler", "type")
     if version:
         result.put(version[0], "scheduler", "version", note=f"Slurm {survey.version}")
-
-
-def _patterns(survey: Survey) -> list[str]:
-    found = dict.fromkeys(re.sub(r"\d+", "*", node.name) for node in survey.nodes)
-    return list(found)[:20]
 
 
 def _hardware_and_queues(result: ProfileDraft, survey: Survey, context: LearnContext) -> dict[str, list[Part]]:

@@ -170,9 +170,8 @@ def draft_hosts(  # noqa: PLR0917 - what a profile is made of
 ) -> ProfileDraft:
     """Draft the profile.
 
-    Args: name: of the profile. listed: the hosts of the host file; 0 slots if it states none. hosts: those that
-    answered. faults: why the others did not. folders: the hosts that share each folder. runs: the existing folder in
-    which this user's runs would be. context: user, host and date.
+    `listed`: the hosts of the host file; 0 slots if it states none. `hosts`: those that answered. `faults`: why the
+    others did not. `folders`: the hosts that share each. `runs`: the existing folder for this user's runs.
     """
     result = ProfileDraft(name)
     result.remarks = [

@@ -26,6 +26,7 @@ from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.site_tools.draft_profile import ProfileDraft, put_gpus
 from hpc_launch.site_tools.host_facts import RUNTIMES, SmokeRecord, models
+from hpc_launch.sites.this_machine import names
 
 TIME_S = 300
 POLL_S = 0.5
@@ -64,11 +65,8 @@ def run_probe_jobs(  # noqa: PLR0917 - documented in the docstring
 ) -> list[ProbeResult]:
     """Run a job in each queue in parallel, and wait for all of them. Unfinished jobs are cancelled.
 
-    Args: profile: the draft's file. requests: the queues. folders: folders by name, to check on all nodes. base: folder
-    on shared storage for the jobs' files. patience_s: maximum time for the jobs, including queueing. context: objects
-    to submit and follow the jobs with.
-
-    Raises UsageError if `base` is not writable.
+    `profile`: the draft's file. `folders`: to check on all nodes, by name. `base`: on shared storage, for files of
+    the jobs. `patience_s`: maximum time, including queueing. Raises UsageError if `base` is not writable.
     """
     jobs: list[ProbeResult] = []
     try:
@@ -146,14 +144,11 @@ def _wait(jobs: Sequence[ProbeResult], patience_s: float, context: Context) -> N
 
 def shared_base(name: str) -> Path:
     """Folder for the jobs' files: next to the runs, on shared storage."""
-    home = os.environ.get("HPC_LAUNCH_HOME") or os.path.join(os.path.expanduser("~"), "hpc-launch", "runs")
     # Directly there: in a folder for all such jobs, whoever made it could replace what others put there.
-    return Path(home) / f"learn-{name}-{time.strftime('%y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
+    return Path(names(os.environ)["runs"]) / f"learn-{name}-{time.strftime('%y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
 
 
 VERIFIED = "measured by jobs on the nodes"
-
-
 _GROUPS = ("network", "fabric", "internet")
 
 
@@ -176,8 +171,8 @@ def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], 
         draft.put(runtimes[0], "containers", "runtime", note="found on the nodes")
     facts = {key: {"source": VERIFIED, "as_of": day, "grade": "A"} for key in _GROUPS if key in draft.data}
     draft.put(facts, "facts")
-    names = ", ".join(one.queue for one in successful)
-    draft.put("verified" if len(successful) == len(probe_results) else "draft", "status", note=f"jobs ran in {names}")
+    queues = ", ".join(one.queue for one in successful)
+    draft.put("verified" if len(successful) == len(probe_results) else "draft", "status", note=f"jobs ran in {queues}")
     draft.put(day, "verified_on")
     draft.put(f"{user}, with sites learn --smoke", "verified_by")
     draft.remarks += map(_remark, successful)

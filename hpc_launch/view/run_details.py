@@ -1,7 +1,4 @@
-"""The details of one run, and the summary at its end.
-
-Log lines for the terminal: with their origin, the last ones of a run, and the node given by --node.
-"""
+"""The details of one run, the summary at its end, and lines of its logs with their origin."""
 
 from __future__ import annotations
 
