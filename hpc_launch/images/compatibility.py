@@ -169,12 +169,10 @@ def required_libraries(
         return tuple((name,) for name in libraries)
     if plugin == "none":
         return ()
-    named = (
-        (plugin,) if plugin and plugin.startswith("lib") else (f"libnccl-net-{plugin}", "libnccl-net") if plugin else ()
-    )
     groups = NETWORK_LIBRARIES.get(kind or "", ())
-    if not named:
+    if not plugin:
         return groups
+    named = (plugin,) if plugin.startswith("lib") else (f"libnccl-net-{plugin}", "libnccl-net")
     return (named, *(group for group in groups if not group[0].startswith("libnccl-net")))
 
 

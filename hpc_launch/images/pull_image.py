@@ -64,9 +64,7 @@ def build(recipe: Path, image: Path, tool: Tool, arguments: Sequence[str], say: 
         try:
             run([*command, str(folder.path / image.name), str(recipe)])
         except UserError as error:
-            hint = (
-                "unprivileged builds need user namespaces, or an entry in /etc/subuid: see Apptainer's guide, Fakeroot"
-            )
+            hint = "unprivileged builds need user namespaces, or an entry in /etc/subuid (Apptainer's guide, Fakeroot)"
             raise UserError(str(error), hint if os.geteuid() else error.hint) from error
         return _put(folder, image.name, image, tool, digest_of(draft), str(recipe), recipe)
 
@@ -221,14 +219,11 @@ def existing_record(image: Path, uri: str, wanted: str | None, say: Callable[[st
             hint = "it was modified or damaged: pull it again with --force, or name another file with -o"
             raise _digest_mismatch(image, f"the file's digest is {digest}, but {source} {expected}", hint)
     if record is None:
-        raise UsageError(
-            f"{image} already exists, without a record of its source",
-            "pull it again with --force, or name another file with -o",
-        )
+        hint = "pull it again with --force, or name another file with -o"
+        raise UsageError(f"{image} already exists, without a record of its source", hint)
     if record.source != recorded(uri):
-        raise UsageError(
-            f"{image} already exists, from {record.source}", "name another file with -o, or overwrite it with --force"
-        )
+        hint = "name another file with -o, or overwrite it with --force"
+        raise UsageError(f"{image} already exists, from {record.source}", hint)
     return record
 
 

@@ -174,9 +174,8 @@ def _pipeline(rules: _Rules, layout: ParallelLayout, model: ModelShape, *, even:
     if rest:
         # A group has PP micro batches by default (microbatch_group_size_per_vp_stage); Megatron refuses a smaller
         # last group.
-        message = (
-            f"{layout.microbatches} micro batches are not divisible by PP = {parallel.pp}, as virtual stages require"
-        )
+        message = f"{layout.microbatches} micro batches are not divisible by PP = {parallel.pp}"
+        message += ", as virtual stages require"
         hint = "use a global batch that results in a multiple of PP micro batches"
         rules.fault(FindingCode.MICRO_BATCHES_NOT_DIVISIBLE, message, "vpp", hint)
 

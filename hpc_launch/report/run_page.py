@@ -59,55 +59,31 @@ def run_page(report: RunReport) -> str:
         trim_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else clean(value),
     )
+    environment.filters |= {"duration": duration, "hosts": hosts, "moment": _moment, "share": share}
     style = (_FOLDER / "page.css").read_text("utf-8")
-    status = report.status
+    status, account = report.status, report.times.account
+    run = RunFolder(status.folder)
+    labels = {part.attempt: f"attempt {part.attempt}" if part.attempt else "" for part in account.intervals}
     return environment.get_template(
         "page.html.j2"
     ).render(
         style=Markup(style),  # noqa: S704 - shipped
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         status=status,
+        account=account,
         good=status.state in GOOD,
         bad=status.state in BAD,
         version=__version__,
-        now=_moment(report.now),
-        facts=_facts(report),
-        attempts=[_attempt(report, attempt) for attempt in status.attempts[-MOST_ATTEMPTS:]],
+        now=report.now,
+        progress=", ".join(progress_parts(status)),
+        phases=phases_text(account),
+        notes=report.notes,
+        timeline=timeline(account, labels) if 0 < len(labels) <= MOST_ATTEMPTS else None,
+        attempts=[_attempt(run, attempt, report.now) for attempt in status.attempts[-MOST_ATTEMPTS:]],
         omitted=max(len(status.attempts) - MOST_ATTEMPTS, 0),
-        files=_files(RunFolder(status.folder)),
-        **_time(report),
+        files=_files(run),
         **_curves(report),
     )
-
-
-def _facts(report: RunReport) -> dict[str, str]:
-    account = report.times.account
-    return {
-        "productive training": share(account.goodput) if account.goodput is not None else "",
-        "wall time": duration(account.wall_s),
-        "attempts": str(len(report.status.attempts)),
-        "progress": ", ".join(progress_parts(report.status)),
-        "site": report.status.site,
-    }
-
-
-def _time(report: RunReport) -> dict[str, Any]:
-    """Where the time went; empty before a job was submitted."""
-    account = report.times.account
-    if not account.intervals:
-        return {"shares": ()}
-    used = account.wall_s - account.seconds("queued")
-    labels = {part.attempt: f"attempt {part.attempt}" if part.attempt else "" for part in account.intervals}
-    return {
-        "shares": [
-            (name, duration(spent), share(spent / used) if used > 0 and name != "queued" else "")
-            for name, spent in account.by_category().items()
-            if spent > 0
-        ],
-        "notes": [*([f"Starts by phase: {phases_text(account)}."] if phases_text(account) else []), *report.notes],
-        "period": f"From {_moment(account.intervals[0].begin)} to {_moment(account.intervals[-1].end)}.",
-        "timeline": timeline(account, labels) if len(labels) <= MOST_ATTEMPTS else None,
-    }
 
 
 def _curves(report: RunReport) -> Mapping[str, Any]:
@@ -139,25 +115,16 @@ def _rates(points: Sequence[tuple[float, int]]) -> Iterator[tuple[float, float]]
             yield (t0 + t1) / 2, (s1 - s0) / (t1 - t0)
 
 
-def _attempt(report: RunReport, attempt: AttemptStatus) -> dict[str, object]:
-    spent = elapsed(attempt, report.now)
-    verdict = read_verdict(RunFolder(report.status.folder).attempt(attempt.number))
-    quotes = (
-        [f"{quote.file}:{quote.line or ''}".rstrip(":") + f"  {quote.text}" for quote in verdict.evidence]
-        if verdict
-        else []
-    )
+def _attempt(run: RunFolder, attempt: AttemptStatus, now: float) -> dict[str, Any]:
+    """An attempt, how long it took, why it ended, and the evidence for that."""
+    verdict = read_verdict(run.attempt(attempt.number))
+    quotes = verdict.evidence if verdict is not None else ()
+    lines = [f"{quote.file}:{quote.line or ''}".rstrip(":") + f"  {quote.text}" for quote in quotes]
     return {
-        "number": attempt.number,
-        "job_id": attempt.job_id or "",
-        "state": attempt.state,
-        "nodes": hosts(attempt.nodes),
-        "started": _moment(attempt.started) if attempt.started is not None else "",
-        "took": duration(spent) if spent is not None else "",
-        "failure_class": attempt.failure_class or "",
-        "verdict": attempt.verdict or "",
+        "status": attempt,
+        "took_s": elapsed(attempt, now),
         "why": list(_why(verdict)) if verdict is not None else [],
-        "quotes": _lines("\n".join(quotes), QUOTED_LINES),
+        "quotes": _lines("\n".join(lines), QUOTED_LINES),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,10 @@ def chain(
         findings.extend(faults)
         if document is None:
             return
-        for at, parent in _parents(document):
-            place = document.places.get(at)
+        extends = document.data.get("extends")
+        parents: list[Any] = extends if isinstance(extends, list) else [] if extends is None else [extends]
+        for at, parent in enumerate(parents):
+            place = document.places.get(("extends", at), document.places.get(("extends",)))
             parent_file = find_parent(parent, file, folders) if isinstance(parent, str) and NAME.match(parent) else None
             if parent_file is not None:
                 enter(parent_file, place, (*above, real))
@@ -110,14 +112,6 @@ def chain(
 
     enter(path, None, ())
     return list(layers.values())
-
-
-def _parents(document: Document) -> Iterator[tuple[KeyPath, Any]]:
-    extends = document.data.get("extends")
-    if isinstance(extends, list):
-        yield from ((("extends", at), parent) for at, parent in enumerate(extends))
-    elif extends is not None:
-        yield ("extends",), extends
 
 
 def find_parent(name: str, child: Path, folders: Sequence[Path] | None) -> Path | None:

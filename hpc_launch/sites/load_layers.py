@@ -70,14 +70,6 @@ def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
     return layers
 
 
-def user_layers(overlay: Document | None, site: str, findings: list[Finding]) -> list[Layer]:
-    """`defaults:` for every site, and `sites: {NAME: …}` for one."""
-    if overlay is None:
-        return []
-    parts = (sublayer("user", overlay, "defaults"), sublayer("user", overlay, "sites", site))
-    return [as_layer("user", part, findings) for part in parts]
-
-
 class Loaded(Struct, frozen=True):
     """The resolved job, and the files as read, for the run folder."""
 
@@ -143,11 +135,13 @@ def read_sources(
     site_name = _named_site(site, override_layer(sets, []), document, _project_folder(job_file))
     detected = detect(_project_folder(job_file)) if site_name is None and detect is not None else None
     site_data = _site(site_name, detected, document, overlay, findings, _project_folder(job_file))
-    of_user = user_layers(overlay, site_data.profile.name if site_data else "", findings)
-    layers = (*of_user, as_layer("job", document, findings))
+    layers = [as_layer("job", document, findings)]
+    if overlay is not None:
+        of_site = sublayer("user", overlay, "sites", site_data.profile.name if site_data else "")
+        layers[:0] = (as_layer("user", one, findings) for one in (sublayer("user", overlay, "defaults"), of_site))
     for layer in layers:  # report errors where they occur, even if a later layer overrides the value
         findings += check(layer, JobSpec)
-    return JobSources(job_file, document, layers, site_name, detected, site_data, tuple(findings))
+    return JobSources(job_file, document, tuple(layers), site_name, detected, site_data, tuple(findings))
 
 
 def resolve(
