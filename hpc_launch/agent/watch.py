@@ -123,6 +123,7 @@ class Watch:
             "end",
             cpu_s=round(used.user + used.system + used.children_user + used.children_system, 3),
             wall_s=round(time.time() - self.started_at, 3),
+            oom_kill=self.oom_kills.killed(-1),
         )
 
     def look_whether_over(self) -> None:

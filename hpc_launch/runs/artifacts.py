@@ -192,8 +192,9 @@ def _event_note(event: WatcherEvent, file: str, node: str | None) -> AgentNote |
         if signal or code is not None:
             text = f"rank {rank} ended " + (f"by signal {signal}" if signal else f"with exit code {code}")
             return AgentNote("death" if signal or code else "left", file, text, node, rank, event.t, signal, code)
-        if event.oom_kill is False:
-            return AgentNote("spared", file, f"rank {rank} ended, and not for its memory", node, rank, event.t)
+    if event.event in {"gone", "end"} and event.oom_kill is False:
+        who = "all" if rank is None else f"rank {rank}"
+        return AgentNote("spared", file, f"{who} ended, and not for lack of memory", node, rank, event.t)
     if event.event in {"gpu_fault", "xid"}:
         return AgentNote("gpu", file, (event.text or event.event)[:300], node, rank, event.t)
     return None

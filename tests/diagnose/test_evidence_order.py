@@ -34,14 +34,22 @@ KILLED = {
     ("counted", "expected"),
     [
         (False, ("segfault_or_abort", "RETRY")),
+        ("seen", ("segfault_or_abort", "RETRY")),
+        ("whole node", ("segfault_or_abort", "RETRY")),
         (True, ("host_oom", "RETRY_CHANGED")),
         (None, ("host_oom", "RETRY_CHANGED")),
     ],
 )
 def test_a_sigkill_is_a_lack_of_memory_only_where_one_was_counted_or_nobody_counted(
-    words: str, counted: bool | None, expected: tuple[str, str]
+    words: str, counted: bool | str | None, expected: tuple[str, str]
 ) -> None:
-    notes = {False: (ended(1, 5.0),), True: (ended(1, 5.0, kind="oom_kill", oom_kill=True),), None: ()}[counted]
+    notes = {
+        False: (ended(1, 5.0),),
+        "seen": (ended(1, 5.0, signal=9),),
+        "whole node": (AgentNote("spared", FILE, "all ended", "n1", None, 5.0),),
+        True: (ended(1, 5.0, kind="oom_kill", oom_kill=True),),
+        None: (),
+    }[counted]
     found = why_run("FAILED", 137, {"batch.log": words}, notes=notes, nodes=("n1",))
     assert (
         found.failure_class,

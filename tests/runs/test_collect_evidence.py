@@ -151,6 +151,8 @@ def test_a_sigkill_is_no_lack_of_memory_where_the_watcher_counted_none(attempt: 
     for killed, kind in ((None, "host_oom"), (False, "segfault_or_abort"), (True, "host_oom")):
         put(folder / "node-1.jsonl", {**gone, "oom_kill": killed})
         assert diagnose_attempt(attempt, BOOK).failure_class == kind, killed
+    put(folder / "node-1.jsonl", {"t": 13.0, "event": "end", "oom_kill": False})  # it saw no rank
+    assert diagnose_attempt(attempt, BOOK).failure_class == "segfault_or_abort"
 
 
 def test_the_watcher_knows_which_rank_was_killed_for_memory(attempt: AttemptFolder) -> None:
