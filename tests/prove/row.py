@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tests.prove.administrator import order
+
 if TYPE_CHECKING:
     from tests.prove.scene import Scene
 
@@ -42,6 +44,11 @@ def command(*words: str, user: str | None = "root", on: str | None = None) -> Ac
         scene.cluster.run([scene.fill(word) for word in words], user=user, node=node, check=True)
 
     return act
+
+
+def ordered(what: str) -> Act:
+    """An administrator does something to the job, or to its first node."""
+    return lambda scene: order(scene.cluster, what, job=scene.fill("JOB"), node=scene.fill("NODE0"))
 
 
 @dataclass(frozen=True)

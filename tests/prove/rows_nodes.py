@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.faults import PATIENCE_S
-from tests.prove.row import ONE_NODE, PAIR, Row, command, unharmed
+from tests.prove.row import ONE_NODE, PAIR, Row, command, ordered, unharmed
 from tests.prove.scene import Scene
 
 THREE = {"nodes": 3}
@@ -156,7 +156,7 @@ ROWS = (
     unharmed(
         "drained",
         "an administrator drains a node of the running job",
-        act=command("scontrol", "update", "nodename=NODE0", "state=drain", "reason=a disk is to be changed"),
+        act=ordered("drain"),
         cluster=PAIR,
         note="no failure: Slurm lets the job finish",
     ),

@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from tests.cluster.faults import wait_until
-from tests.prove.row import CRASH, ONE_NODE, PAIR, RANK_1, Row, command, ended, fails, unharmed
+from tests.prove.administrator import controller_away
+from tests.prove.row import CRASH, ONE_NODE, PAIR, RANK_1, Row, command, ended, fails, ordered, unharmed
 from tests.prove.rows_program import BY_CGROUPS, CGROUPS
 from tests.prove.scene import Scene
 
@@ -37,15 +38,10 @@ kill_batch_shell = command(
 
 
 def suspend_and_resume(scene: Scene) -> None:
-    command("scontrol", "suspend", "JOB")(scene)
+    ordered("suspend")(scene)
     wait_until(lambda: "suspended" in (scene.status()["reason"] or ""), explain=scene.told, every=1)
     time.sleep(8)
-    command("scontrol", "resume", "JOB")(scene)
-
-
-def requeue_by_root(scene: Scene) -> None:
-    command("scontrol", "update", "jobid=JOB", "requeue=1")(scene)
-    command("scontrol", "requeue", "JOB")(scene)
+    ordered("resume")(scene)
 
 
 def hold_and_release(scene: Scene) -> None:
@@ -60,10 +56,8 @@ def was_held(scene: Scene) -> list[str]:
     return [] if "release" in reason else [f"held, and the reason does not say how to go on: {reason}"]
 
 
-def controller_away(scene: Scene) -> None:
-    scene.cluster.stop_controller(kill=True)
-    time.sleep(40)
-    scene.cluster.start_controller()
+def away_40_s(scene: Scene) -> None:
+    controller_away(scene.cluster, 40)
 
 
 def controller_gone_for_a_while(scene: Scene) -> None:
@@ -151,6 +145,7 @@ ROWS = (
         "preemption by a job in a higher-priority partition",
         ("preempted",),
         CONTINUE,
+        args={"pause": 1},
         act=preempt,
         profile=in_partition("low"),
         cluster=PAIR,
@@ -197,7 +192,8 @@ ROWS = (
         "an administrator requeues the job",
         ("preempted", "unknown"),
         ("",),
-        act=requeue_by_root,
+        args={"pause": 1},
+        act=ordered("requeue"),
         cluster=PAIR,
         after=same_job,
         note="no verdict is needed: Slurm itself requeues the job, with the same id",
@@ -214,7 +210,7 @@ ROWS = (
     unharmed(
         "controller",
         "slurmctld is killed and down for 40 s",
-        act=controller_away,
+        act=away_40_s,
         args={"pause": 1.5},
         cluster=PAIR,
         note="no failure; the job ends while the controller is down",
@@ -223,7 +219,7 @@ ROWS = (
         "controller-kill",
         "a rank is killed while slurmctld is down for 40 s",
         CRASH,
-        act=controller_away,
+        act=away_40_s,
         args=fails("kill", rank=1, step=12, pause=1.5),
         **RANK_1,
         cluster=PAIR,
@@ -272,7 +268,7 @@ ROWS = (
     limited(
         "limit-shortened",
         "an administrator shortens the time limit of the running job",
-        act=command("scontrol", "update", "jobid=JOB", "timelimit=1"),
+        act=ordered("time limit"),
         cluster=PAIR,
     ),
     Row(

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.ssh import connect_nodes
+from tests.prove.administrator import controller_away, order
 from tests.prove.grid.cells import OUTSIDE, Cell
 from tests.prove.rounds import processes
 from tests.prove.scene import RECORDS
@@ -52,7 +54,7 @@ class Place:
             "name": "cell",
             "launcher": self.cell.launcher,
             "processes_per_node": 1 if alone else 2,
-            "hang": {"after": f"{HANG_S}s", "busy_after": f"{BUSY_S}s"},
+            "hang": {"after": f"{patience(HANG_S):.0f}s", "busy_after": f"{patience(BUSY_S):.0f}s"},
             "retry": {"backoff": "1s", "max_attempts": 2},
             **RECORDS,
             "args": {"folder": "${run.dir}/saved", "record": str(self.record), **fault},
@@ -80,7 +82,7 @@ class Place:
             },
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=patience(seconds),
             check=False,
             stdin=subprocess.DEVNULL,
         )
@@ -96,7 +98,7 @@ class Place:
         wait_until(
             lambda: any(step >= wanted for _, _, step in self.steps()),
             explain=lambda: "the training did not come so far",
-            timeout=90,
+            timeout=patience(90),
             every=0.05,
         )
         if self.cell.who == "scheduler":
@@ -166,7 +168,7 @@ class SlurmPlace(Place):
 
     def call(self, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         command = ["hpc-launch", *words]
-        return self.cluster.run(command, cwd=self.project, env=self.user.env, timeout=seconds)
+        return self.cluster.run(command, cwd=self.project, env=self.user.env, timeout=patience(seconds))
 
     def _attempt(self) -> dict[str, Any]:
         """The first attempt."""
@@ -180,11 +182,6 @@ class SlurmPlace(Place):
         """What Slurm or a person does to the job, or what becomes of its second node."""
         attempt = self._attempt()
         job, node = str(attempt["job_id"]), str(attempt["nodes"][1])
-        commands = {
-            "requeue": [["update", f"jobid={job}", "requeue=1"], ["requeue", job]],
-            "drain": [["update", f"nodename={node}", "state=drain", "reason=a disk is to be changed"]],
-            "suspend": [["suspend", job], ["resume", job]],
-        }
         if event == "power":
             self.cluster.kill_node(node)
         elif event == "cable":
@@ -195,16 +192,14 @@ class SlurmPlace(Place):
         elif event == "slurmd":
             self.cluster.kill_slurmd(node)
         elif event == "controller":
-            self.cluster.stop_controller(kill=True)
-            time.sleep(5)
-            self.cluster.start_controller()
+            controller_away(self.cluster, 5)
         elif event == "cancel":
             self.cluster.run(["scancel", job], check=True)
-        elif event == "time limit":
-            self.cluster.run(["scontrol", "update", f"jobid={job}", "timelimit=1"], user="root", check=True)
-        for words in commands.get(event, []):
-            self.cluster.run(["scontrol", *words], user="root", check=True)
-            time.sleep(3 if event == "suspend" else 0)
+        else:
+            order(self.cluster, event, job=job, node=node)
+        if event == "suspend":
+            time.sleep(3)
+            order(self.cluster, "resume", job=job)
 
     def end(self, kept: Path | None) -> None:
         try:
