@@ -117,8 +117,7 @@ def section(rounds: dict[str, Any]) -> str:
     good = sum(one["ok"] for one in rounds.values())
     killed, frozen, late = (sum(one.get(name, 0) for one in rounds.values()) for name in ("killed", "frozen", "late"))
     doubled = sum("times" in text for one in rounds.values() for text in one["wrong"])
-    return f"""
-## Drivers that are killed and frozen
+    return f"""## Drivers that are killed and frozen
 
 In each round, a run fails once, and six drivers act on it: five external ones and the job's own hook. Each is killed
 (SIGKILL) or frozen (SIGSTOP, resumed later) after one step of [the protocol](recovery.md#who-does-it). In {good} of

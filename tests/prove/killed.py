@@ -170,8 +170,7 @@ def section(rounds: dict[str, Any]) -> str:
     good, killed = (sum(one[name] for one in rounds.values()) for name in ("ok", "killed"))
     told = counted(word for number in rounds for word in str(setting_of(int(number))).split(", "))
     missed = "" if killed == len(rounds) else f" {len(rounds) - killed} runs had ended before."
-    return f"""
-## Jobs and nodes that are killed during a restart
+    return f"""## Jobs and nodes that are killed during a restart
 
 In each round, a run on two nodes fails once. At one step of the restart inside its job
 ({", ".join(POINTS)}),

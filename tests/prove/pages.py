@@ -9,6 +9,7 @@ from typing import Any
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.roots import SYSTEMS
 from tests.prove import drivers, goodput, inside, killed, node_check, restart, ssh_faults, ssh_kills, sweep
+from tests.prove.grid import page as grid
 from tests.prove.matrix import GROUPS, ROWS
 from tests.prove.rounds import Rounds
 from tests.prove.row import Row
@@ -24,43 +25,53 @@ SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
     "ssh-kills": (REPOSITORY / "docs" / "ssh.md", ssh_kills.section),
     "ssh-faults": (REPOSITORY / "docs" / "ssh.md", ssh_faults.section),
     "sweep": (REPOSITORY / "docs" / "sweeps.md", sweep.section),
+    "drivers": (PAGE, drivers.section),
+    "killed": (PAGE, killed.section),
+    "grid": (PAGE, lambda played: grid.section(grid.merged(played))),
 }
-"""The parts besides the matrix, their pages and what they become there."""
+"""The parts besides the matrix, their pages and what they become there; a part that was not run here stays."""
 
 COLUMNS = "| fault | found | node, rank | attempts | ended | resumed after | kept |"
+FAILED = " **failed**"
+FAILURES = "\n## Rows that failed\n"
 
 
 def prove(rounds: Rounds) -> int:
-    """Write the page; 1 if rows are missing or failed."""
+    """Write the pages; 1 if rows of the matrix are missing or failed."""
     state = rounds.state
     for name, (path, section) in SECTIONS.items():
         if state.data.get(name):
             fill(path, name, section(state.data[name]))
-    rows = state.data["rows"]
-    text, wrong = [], []
+    text, good = matrix(state.data["rows"], PAGE.read_text())
+    fill(PAGE, "matrix", text)
+    others = elsewhere()
+    if others:
+        fill(PAGE, "other systems", others)
+    print(f"{PAGE}: {good} of {len(ROWS)} rows as expected")
+    return 0 if good == len(ROWS) else 1
+
+
+def matrix(rows: dict[str, Any], page: str) -> tuple[str, int]:
+    """The part of the matrix, and how many rows had their result; a row that was not run here is as it was."""
+    before = {line[2:].partition(" |")[0].removesuffix(FAILED): line for line in page.splitlines() if line[:2] == "| "}
+    reasons = page.partition(FAILURES)[2].splitlines()
+    text, wrong, good = [], [], 0
     for title, keys in GROUPS.items():
         text += [f"\n## {title}\n", COLUMNS, "|---" * COLUMNS.count(" | ") + "|---|"]
         for key in keys:
             row, outcome = ROWS[key], rows.get(key)
-            if outcome is None:
-                text.append(f"| {row.fault} | not run | | | | | |")
-                continue
-            text.append(line(row, outcome))
-            if not outcome["ok"]:
-                wrong.append(f"- {row.fault}: {'; '.join(outcome['faults'])}")
-    notes = [f"- {row.fault}: {row.note}." for row in ROWS.values() if row.note]
-    text += ["\n## Notes\n", *notes]
+            kept = before.get(row.fault, f"| {row.fault} | not run | | | | | |")
+            text.append(kept if outcome is None else line(row, outcome))
+            if FAILED in text[-1]:
+                head = f"- {row.fault}: "
+                wrong += [one for one in reasons if one.startswith(head)] if outcome is None else []
+                wrong += [head + "; ".join(outcome["faults"])] if outcome is not None else []
+            good += FAILED not in text[-1] and "| not run |" not in text[-1]
+    text += ["\n## Notes\n", *(f"- {row.fault}: {row.note}." for row in ROWS.values() if row.note)]
     if wrong:
-        text += ["\n## Rows that failed\n", *wrong]
-    good = sum(outcome["ok"] for key, outcome in rows.items() if key in ROWS)
-    text.append(f"\n{good} of {len(ROWS)} rows had the expected result.{elsewhere()}")
-    if state.data.get("drivers"):
-        text.append(drivers.section(state.data["drivers"]))
-    if state.data.get("killed"):
-        text.append(killed.section(state.data["killed"]))
-    fill(PAGE, "matrix", "\n".join(text).strip())
-    print(f"{PAGE}: {good} of {len(ROWS)} rows as expected")
-    return 0 if good == len(ROWS) else 1
+        text += [FAILURES, *wrong]
+    text.append(f"\n{good} of {len(ROWS)} rows had the expected result.")
+    return "\n".join(text).strip(), good
 
 
 def fill(path: Path, name: str, text: str) -> None:
@@ -75,8 +86,8 @@ def fill(path: Path, name: str, text: str) -> None:
 def elsewhere() -> str:
     """Return a sentence for each newer Slurm that the rows were run on."""
     states = {name: State(path).data["rows"] for name in SYSTEMS if (path := PLACE / f"state-{name}.json").exists()}
-    return "".join(
-        f" On the Slurm of Debian {name}, {sum(row['ok'] for row in rows.values())} of {len(ROWS)} had it."
+    return " ".join(
+        f"On the Slurm of Debian {name}, {sum(row['ok'] for row in rows.values())} of {len(ROWS)} had it."
         for name, rows in states.items()
     )
 
@@ -92,7 +103,7 @@ def line(row: Row, outcome: dict[str, Any]) -> str:
         kept = "no" if outcome["loss"] is None else row.loss
         if outcome["lost_steps"]:
             kept += f" ({outcome['lost_steps']})"
-    mark = "" if outcome["ok"] else " **failed**"
+    mark = "" if outcome["ok"] else FAILED
     return (
         f"| {row.fault}{mark} | {found} | {place} | {outcome['attempts']} | {outcome['state']} | {resumed} | {kept} |"
     )
