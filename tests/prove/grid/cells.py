@@ -25,6 +25,9 @@ DOWNLOAD_ERRORS = ("refused", "unresolved", "timeout")
 STORAGE_ERRORS = ("ENOSPC", "EDQUOT", "EIO", "ESTALE", "EROFS", "EACCES", "EMFILE", "ETIMEDOUT")
 HANGS = ("stop", "spin", "sleep")
 
+SEED = 25
+"""Of the order in which cells are played."""
+
 PLACES = ("imports", "rendezvous", "first step", "middle", "save", "end")
 """When: `end` is after the last step and its checkpoint."""
 RANKS = ("first", "other", "all")
@@ -125,7 +128,7 @@ def cells(scheduler: str = "local") -> list[Cell]:
         # One process has no others, and no launcher that could be killed.
         if launcher != "none" or who in ("first", "script", "watcher")
     ]
-    random.Random(25).shuffle(every)
+    random.Random(SEED).shuffle(every)
     events = [
         Cell(f"event:{name}", "scheduler", when, launcher, scheduler)
         for name in EVENTS.get(scheduler, ())
@@ -133,3 +136,21 @@ def cells(scheduler: str = "local") -> list[Cell]:
         for launcher in LAUNCHERS[scheduler]
     ]
     return events + every
+
+
+def sample(count: int, most: int) -> list[Cell]:
+    """Cells of the open half for `make test`, `most` of them with torchrun, which takes seconds to start.
+
+    Every kind of fault, whoever it can be in, and every moment is among them.
+    """
+    usable = [cell for cell in cells() if cell.open and cell.launcher in ("none", "torchrun")]
+    usable.sort(key=lambda cell: cell.launcher == "torchrun")
+    first: dict[object, Cell] = {}
+    for cell in usable:
+        for seen in (cell.kind, cell.when, (cell.who,)):
+            first.setdefault(seen, cell)
+    chosen = list(dict.fromkeys(first.values()))
+    others = [cell for cell in usable if cell not in chosen]
+    left = most - sum(cell.launcher == "torchrun" for cell in chosen)
+    chosen += [cell for cell in others if cell.launcher == "torchrun" and cell.who != "first"][:left]
+    return chosen + others[: count - len(chosen)]
