@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.cluster.faults import wait_until
 from tests.slurm.user import User
 
 SLEEP = "name: sleep\nretry: 1\nlauncher: srun\ncommand: sleep 300\ntime: 10\n"
@@ -40,7 +41,8 @@ def test_a_requeued_job_is_a_second_attempt_of_the_same_run(user: User) -> None:
     user.site("", ("scheduler: slurm", "scheduler: {type: slurm, requeue: scheduler}"))
     body = f'echo $SLURM_RESTART_COUNT >>{user.marker}; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
     run = user.submit(f"name: again\nlauncher: srun\ncommand: [sh, -c, '{body}']\n")
-    user.until(run["run"], "RUNNING", "STARTING")
+    # A job can be RUNNING before its script runs: the first attempt has to have trained.
+    wait_until(lambda: user.trainings() == [""])
     assert user.cluster.run(["scontrol", "requeue", run["job_id"]]).returncode == 0
     status = user.until(run["run"], "PENDING", "RETRYING", "STUCK")
     assert status["state"] == "PENDING", status
