@@ -184,19 +184,18 @@ def _hang_note(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[Agent
 
 
 def _event_note(event: WatcherEvent, file: str, node: str | None) -> AgentNote | None:
-    rank, signal, code = event.rank, event.signal, event.exit_code
+    rank, at, signal, code = event.rank, event.t, event.signal, event.exit_code
     if event.event == "gone":
         if event.oom_kill:
-            text = f"rank {rank} was killed for its memory"
-            return AgentNote("oom_kill", file, text, node, rank, event.t, signal, code)
+            return AgentNote("oom_kill", file, f"rank {rank} was killed for its memory", node, rank, at, signal, code)
         if signal or code is not None:
             text = f"rank {rank} ended " + (f"by signal {signal}" if signal else f"with exit code {code}")
-            return AgentNote("death" if signal or code else "left", file, text, node, rank, event.t, signal, code)
+            return AgentNote("death" if signal or code else "left", file, text, node, rank, at, signal, code)
     if event.event in {"gone", "end"} and event.oom_kill is False:
         who = "all" if rank is None else f"rank {rank}"
-        return AgentNote("spared", file, f"{who} ended, and not for lack of memory", node, rank, event.t)
+        return AgentNote("spared", file, f"{who} ended, and not for lack of memory", node, rank, at)
     if event.event in {"gpu_fault", "xid"}:
-        return AgentNote("gpu", file, (event.text or event.event)[:300], node, rank, event.t)
+        return AgentNote("gpu", file, (event.text or event.event)[:300], node, rank, at)
     return None
 
 

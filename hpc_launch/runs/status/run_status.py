@@ -113,8 +113,7 @@ class RunStatus:
         result |= {"state_source": self.source, "state_age_s": self.age_s}
         if attempts:
             result["attempts"] = [_attempt_json(attempt) for attempt in self.attempts]
-        shown = ("step", "total", "loss", "rate", "eta_s")
-        result["progress"] = {name: getattr(self.progress, name) for name in shown}
+        result["progress"] = {name: getattr(self.progress, name) for name in ("step", "total", "loss", "rate", "eta_s")}
         if self.hosts:
             result["hosts"] = list(self.hosts)
         if self.successor is not None:
