@@ -205,6 +205,20 @@ def test_the_last_word_is_kept_for_when_the_scheduler_forgot(following: Followin
     assert (later.state, later.attempts[0].state) == ("FAILED", "TIMEOUT")
 
 
+@pytest.mark.parametrize("printed", ["", "hello"])
+def test_a_program_that_ends_well_without_a_step_has_not_trained(tmp_path: Path, printed: str) -> None:
+    saved = {"checkpoint": {"dir": [str(tmp_path / "saved")], "pattern": r"step-(\d+)"}}
+    one = Following(tmp_path, plan={"progress": {"step": r"step (\d+)/(\d+)"}, **saved})  # type: ignore[arg-type]
+    one.scheduler.start(one.job)
+    one.scheduler.speak(one.job, printed)
+    one.attempt.first_log.write_text(printed)
+    one.scheduler.end(one.job)
+    one.scheduler.set(one.job, state="COMPLETED", ended=one.clock.now)
+    one.clock.sleep(61)
+    status = one.tracker.poll()[one.run.name]
+    assert (status.state, "nothing shows that it trained" in (status.reason or "")) == ("FAILED", True)
+
+
 def test_a_completed_job_without_step_codes_is_not_final_at_once(following: Following) -> None:
     one = following
     one.start()

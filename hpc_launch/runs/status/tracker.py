@@ -183,7 +183,7 @@ class RunTracker:
         attempts = tuple(observe(view) for view in followed.views)
         state, reason, source, age = self._run_state(followed, attempts, now)
         progress = Progress()
-        if attempts and followed.files[-1].output:
+        if attempts and (followed.files[-1].output or state == "COMPLETED"):
             progress = self._progress.read(followed.files[-1])
         left = unfinished(followed.views[-1].end, progress) if state == "COMPLETED" else None
         if left is not None:
