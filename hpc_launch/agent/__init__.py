@@ -5,6 +5,7 @@ Standard library of Python 3.6 or later. They import nothing else of hpc_launch,
 
 import os
 import sys
+import time
 from importlib import import_module
 from typing import List
 
@@ -20,6 +21,11 @@ def program(name: str, *, isolated: bool = True) -> List[str]:
     if os.path.isfile(_ROOT):
         return [*options, _ROOT, name]
     return [*options, "-c", WITHOUT_CURRENT_FOLDER + _START % _ROOT, name]
+
+
+def say(text: str) -> None:
+    """Write a line to the log of the job."""
+    print("[hpc-launch %s] %s" % (time.strftime("%Y-%m-%d %H:%M:%S"), text), file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from hpc_launch.agent import check_host as host
 from hpc_launch.agent import check_ssh as ssh
 from hpc_launch.agent.check_compare import PORTS
 from hpc_launch.agent.check_host import CHECK_S, IMAGE, INSIDE, PORT, Result, appears, order_file, result, unknown
+from hpc_launch.agent.job_processes import send
 
 SLOW_S = 14.5
 """How long software and PyTorch are waited for where half of the nodes have passed; twice as long in an image."""
@@ -91,10 +92,7 @@ class Process:
     def close(self) -> None:
         """End it and what it has started. Waits for none: it may never end."""
         for pid in (-self.pid, self.pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
+            send(pid, signal.SIGKILL)
         os.waitpid(self.pid, os.WNOHANG)
         os.close(self.pipe)
         self.pipe = -1

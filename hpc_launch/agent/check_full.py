@@ -6,7 +6,6 @@ later, for check.py and judge.py.
 """
 
 import json
-import os
 import signal
 import socket
 import statistics
@@ -16,6 +15,7 @@ from typing import Any, Dict, List, Tuple
 from hpc_launch.agent import program
 from hpc_launch.agent.check_compare import Results, fail, values
 from hpc_launch.agent.check_host import Result, result, unknown
+from hpc_launch.agent.job_processes import send
 
 IMPORT = "measurements"
 """The check that PyTorch could be imported: without it, a node takes no part in the measurements."""
@@ -139,10 +139,7 @@ class Measuring:
 
     def close(self) -> None:
         """End the program and its processes. Waits for none: a driver may hold it."""
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except OSError:
-            pass
+        send(-self.process.pid, signal.SIGKILL)
 
 
 def free_port() -> int:

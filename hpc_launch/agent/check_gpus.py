@@ -11,7 +11,8 @@ import time
 from typing import Callable, List, Tuple
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
-from hpc_launch.agent.check_host import Result, answer, result, unknown
+from hpc_launch.agent.check_host import Result, result, unknown
+from hpc_launch.agent.describe_host import answer
 from hpc_launch.agent.job_processes import text_of
 
 Ask = Callable[[List[str], float], Tuple[int, str]]

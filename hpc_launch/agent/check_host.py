@@ -4,15 +4,17 @@ A result is {"ok", "text", "value"}. `ok` is null where the check was not possib
 neither passed nor failed. `value` is what the judge compares between nodes. Standard library of Python 3.6 or later.
 """
 
+import contextlib
 import glob
 import json
 import os
 import socket
 import subprocess
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
+from hpc_launch.agent.describe_host import answer
 from hpc_launch.agent.folders import LOCAL, file_system
 from hpc_launch.agent.job_processes import text_of
 from hpc_launch.agent.watch_node import memory_mib
@@ -40,14 +42,6 @@ def result(ok: Optional[bool], text: str, value: Any = None) -> Result:
 def unknown(reason: str) -> Result:
     """The result of a check that was not possible."""
     return result(None, reason)
-
-
-def answer(words: List[str], limit: float) -> Tuple[int, str]:
-    """Exit code and output of a tool. Raises OSError and subprocess.TimeoutExpired."""
-    done = subprocess.run(  # noqa: PLW1510 - the callers look at the exit code
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit
-    )
-    return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
 def memory() -> Result:
@@ -114,10 +108,8 @@ def writable(path: str) -> Result:
 
 def remove(path: str) -> None:
     """Remove a file, which another user of the folder may have removed."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def order_file(attempt: str, step: int) -> str:
@@ -132,10 +124,8 @@ def appears(path: str, seconds: float) -> bool:
         if time.monotonic() > end:
             return False
         time.sleep(0.25)
-        try:
+        with contextlib.suppress(OSError):
             os.scandir(os.path.dirname(path)).close()  # makes the client of a file server look again
-        except OSError:
-            pass
     return True
 
 

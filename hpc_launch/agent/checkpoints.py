@@ -11,11 +11,11 @@ import os
 import re
 import signal
 import stat
-import sys
-import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, Iterator, List, NamedTuple, Optional, Tuple
+
+from hpc_launch.agent import say
 
 ZIP_HEAD, ZIP_END, ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22
 """torch.save writes zip files without a comment: the last 22 bytes of a complete file are its end record."""
@@ -194,6 +194,5 @@ def main(words: List[str]) -> int:
         if why is None:
             os.write(1, b"%s\0%s\0" % (b"" if found.step is None else b"%d" % found.step, os.fsencode(str(found.path))))
             break
-        skipped = (time.strftime("%Y-%m-%d %H:%M:%S"), shown(found.path.name), shown(why))
-        print("[hpc-launch %s] skipped %s: this checkpoint is incomplete: %s" % skipped, file=sys.stderr)
+        say("skipped %s: this checkpoint is incomplete: %s" % (shown(found.path.name), shown(why)))
     return 0

@@ -30,7 +30,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from fnmatch import fnmatchcase
 from typing import IO, Callable, Iterator, List, Optional, Sequence, Set, Tuple
 
-from hpc_launch.agent.fan_out import AT_ONCE, SSH, ask, last_line, say, shown
+from hpc_launch.agent import say
+from hpc_launch.agent.fan_out import AT_ONCE, SSH, ask, last_line, shown
 from hpc_launch.agent.folders import FIRST_HOST, TooLargeError, run_files, workdir_files
 
 LOOK_S = 2.0

@@ -8,6 +8,7 @@
 Sent to the host as text. Self-contained: standard library of Python 3.6 or later.
 """
 
+import contextlib
 import fcntl
 import glob
 import json
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
 SMI_S, PROGRAM_S = 30.0, 10.0
@@ -73,17 +74,18 @@ def text(value: object) -> str:
     return "".join(one if " " <= one <= "~" else "?" for one in str(value).strip()[:LONGEST])
 
 
-def output(words: List[str], seconds: float = PROGRAM_S) -> List[str]:
-    """The lines that a program prints; none if it fails."""
-    done = subprocess.run(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=seconds,
-        check=False,
+def answer(words: List[str], limit: float) -> Tuple[int, str]:
+    """Exit code and output of a program. Raises OSError and subprocess.TimeoutExpired."""
+    done = subprocess.run(  # noqa: PLW1510 - the callers look at the exit code
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit
     )
-    return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def output(words: List[str], limit: float = PROGRAM_S) -> List[str]:
+    """The lines that a program prints; none if it fails."""
+    code, said = answer(words, limit)
+    return said.splitlines() if code == 0 else []
 
 
 def line(path: str) -> str:
@@ -238,11 +240,9 @@ def side_by_side(work: Callable[[str], Any], items: List[str], seconds: float) -
     done = set()
 
     def one(item: str) -> None:
-        try:
+        with contextlib.suppress(OSError, ValueError):
             work(item)
             done.add(item)
-        except (OSError, ValueError):
-            pass
 
     threads = [threading.Thread(target=one, args=(item,), daemon=True) for item in items]
     for thread in threads:

@@ -14,17 +14,17 @@ which no master connection in the background can hold open; time and output are 
 Self-contained: standard library of Python 3.6 or later.
 """
 
+import contextlib
 import os
 import random
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from typing import List, Optional, Sequence
 
-from hpc_launch.agent import program
+from hpc_launch.agent import program, say
 
 OPTIONS = [
     "-oBatchMode=yes",
@@ -102,11 +102,9 @@ class Connection:
 
     def write(self, text: bytes) -> None:
         """Send text, unless ssh has ended or takes nothing now."""
-        try:
+        with contextlib.suppress(OSError):
             if self.process.stdin is not None and not self.process.stdin.closed:
                 os.write(self.process.stdin.fileno(), text)
-        except OSError:
-            pass
 
     def close(self) -> None:
         """End the input: the host ends its part of the job."""
@@ -285,16 +283,8 @@ def where_shared(script: str, words: List[str], hint: str = "") -> str:
 
 def note(path: str, code: int) -> None:
     """Write an exit code unless there is one."""
-    try:
-        with open(path, "x") as file:
-            file.write("%d\n" % code)
-    except OSError:
-        pass
-
-
-def say(text: str) -> None:
-    """Write a line to the log of the job."""
-    print("[hpc-launch %s] %s" % (time.strftime("%Y-%m-%d %H:%M:%S"), text), file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError), open(path, "x") as file:
+        file.write("%d\n" % code)
 
 
 def main(words: List[str]) -> int:

@@ -171,12 +171,9 @@ def below(root: str, folder: str) -> Iterator[str]:
 
 def prepare(run: str, attempt: str, token: str, workdir: str, copied: str) -> str:
     """Make the folders of a copy. Returns what the host prints."""
-    try:
-        with open(os.path.join(attempt, FIRST_HOST)) as file:
-            if file.read() == token:
-                return "shared"
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), open(os.path.join(attempt, FIRST_HOST)) as file:
+        if file.read() == token:
+            return "shared"
     if workdir and not copied and not os.path.isdir(workdir):
         raise NotOwnError("it has no folder %s: create it, or set `code: {copy_workdir: true}`" % workdir)
     for folder, others in [(run, 0o022), *([(workdir, 0o002)] if copied else [])]:

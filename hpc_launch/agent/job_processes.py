@@ -7,13 +7,15 @@
 Self-contained: standard library of Python 3.6 or later.
 """
 
+import contextlib
 import ctypes
 import glob
 import os
 import signal
-import sys
 import time
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+from hpc_launch.agent import say
 
 INITIAL_PIDS = 0xEFFFFFFC  # the inode of the machine's own pid namespace (linux/proc_ns.h)
 PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
@@ -70,10 +72,8 @@ def start_of(pid: int) -> Optional[int]:
 
 def prctl(option: int, value: int) -> None:
     """prctl(2). Without it a job still runs, but a stray process may survive its end."""
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass
 
 
 def all_pids() -> List[int]:
@@ -235,11 +235,9 @@ def top_of_node(process: int) -> int:
 
 
 def send(pid: int, signal_number: int) -> None:
-    """Send a signal to a process that may no longer exist."""
-    try:
+    """Send a signal to a process, or with `-pid` to a group of them, that may no longer exist."""
+    with contextlib.suppress(OSError):
         os.kill(pid, signal_number)
-    except OSError:
-        pass
 
 
 def is_starter(pid: int) -> bool:
@@ -287,9 +285,7 @@ def warn(guard: int, mark: str, name: str) -> int:
     for pid in pids:
         send(pid, getattr(signal, "SIG" + name))
     if pids:
-        now = time.strftime("%Y-%m-%d %H:%M:%S")
-        words = " ".join(map(str, pids))
-        print("[hpc-launch %s] sent SIG%s to the training: processes %s" % (now, name, words), file=sys.stderr)
+        say("sent SIG%s to the training: processes %s" % (name, " ".join(map(str, pids))))
     return 0 if pids else 1
 
 

@@ -21,12 +21,12 @@ import asyncio
 import json
 import os
 import resource
-import sys
 import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from hpc_launch.agent import check_full
+from hpc_launch.agent import say as say_in_log
 from hpc_launch.agent.check_compare import Finding, Results, compare, judged
 from hpc_launch.agent.check_host import ANSWER, FOLDER, IMAGE, INSIDE, NETWORK, PORT, order_file, result, unknown
 
@@ -49,8 +49,7 @@ LOOK_S = 0.25
 
 def say(text: str) -> None:
     """A line in the job's log."""
-    sys.stderr.write("[hpc-launch %s] node check: %s\n" % (time.strftime("%Y-%m-%d %H:%M:%S"), text))
-    sys.stderr.flush()
+    say_in_log("node check: " + text)
 
 
 class Owed(NamedTuple):

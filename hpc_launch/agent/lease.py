@@ -9,6 +9,7 @@ there. Of two jobs that begin together, the one that was first gets the host. A 
 Self-contained: standard library of Python 3.6 or later.
 """
 
+import contextlib
 import json
 import os
 import pwd
@@ -121,24 +122,19 @@ class Lease:
     def renew(self) -> None:
         """Until the process ends."""
         while not self.over:
-            with self.lock:
-                try:
-                    if os.path.exists(self.path):
-                        os.utime(self.path)
-                    elif not self.over:  # logind removes the files of a user who logs out (RemoveIPC=, logind.conf(5))
-                        self.write()
-                except OSError:
-                    pass
+            with self.lock, contextlib.suppress(OSError):
+                if os.path.exists(self.path):
+                    os.utime(self.path)
+                elif not self.over:  # logind removes the files of a user who logs out (RemoveIPC=, logind.conf(5))
+                    self.write()
             time.sleep(RENEW_S)
 
     def release(self) -> None:
         """Let others use the host."""
         with self.lock:
             self.over = True
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(self.path)
-            except OSError:
-                pass
 
 
 def main(words: List[str]) -> int:

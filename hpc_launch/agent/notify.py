@@ -17,6 +17,7 @@ are hostile: control and invisible characters are removed, lengths are limited, 
 text, without mentions, links or markup.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -166,11 +167,9 @@ def tell(channel: str, receiver: Any, event: Dict[str, Any], path: str) -> Resul
 
 def note(path: str, result: Result) -> Result:
     """Keep a result in the file of its claim."""
-    try:
+    with contextlib.suppress(OSError):  # it stays as it is: the result is not known
         if path:
             event_files.replace(path, {"state": result[0], "time": time.time(), "why": result[1]})
-    except OSError:
-        pass  # it stays as it is: the result is not known
     return result
 
 
@@ -233,10 +232,8 @@ def tell_command(words: List[str], event: Dict[str, Any]) -> Result:
     except subprocess.TimeoutExpired:
         return "unknown", "stopped after %d s" % LIMIT_S
     finally:
-        try:
+        with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass
     code = process.returncode
     return ("sent", "") if code == 0 else ("failed", "the command ended with exit code %d" % code)
 

@@ -12,6 +12,7 @@ the message: it is sent again if it tells how the run ended, since a second mess
 others are sent at most once.
 """
 
+import contextlib
 import json
 import os
 import time
@@ -140,11 +141,8 @@ def point_over(sweep: str, point: str, state: str, settings: Dict[str, Any], sit
     """Note the end of a point, and the end of the sweep if it is the last one."""
     folder = os.path.join(sweep, "notify", "points")
     os.makedirs(folder, mode=0o755, exist_ok=True)
-    try:
-        with open(os.path.join(folder, point), "x") as stream:
-            stream.write(state)
-    except FileExistsError:
-        pass
+    with contextlib.suppress(FileExistsError), open(os.path.join(folder, point), "x") as stream:
+        stream.write(state)
     points = read(os.path.join(sweep, "sweep.json")).get("points") or ()
     if not points or len(os.listdir(folder)) < len(points):
         return

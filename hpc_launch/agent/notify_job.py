@@ -4,6 +4,7 @@ Self-contained: standard library of Python 3.6 or later. It reads the log of ran
 in a process of its own: an expression that is slow delays nothing but messages.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -28,11 +29,9 @@ class Log:
         self.logs = os.path.join(attempt, "logs")
         self.patterns = {}  # type: Dict[str, Any]
         for name in ("step", "loss"):
-            try:
+            with contextlib.suppress(re.error, RecursionError, OverflowError):
                 if progress.get(name):
                     self.patterns[name] = re.compile(progress[name])
-            except (re.error, RecursionError, OverflowError):
-                pass
         self.size = -1
         self.found = {}  # type: Dict[str, Any]
 

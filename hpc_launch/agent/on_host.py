@@ -10,6 +10,7 @@ other run may use the host (lease.py): 75 if one does.
 Self-contained: standard library of Python 3.6 or later.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -84,10 +85,8 @@ class Command:
         itself = self.status is not None and os.WIFEXITED(self.status) and noted()
         end_all(lambda: all_below(os.getpid()), self.reap)
         if itself:
-            try:
+            with contextlib.suppress(OSError):
                 os.write(1, b"\nover\n")
-            except OSError:
-                pass
         if self.status is None:
             return 143
         return 128 + os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else os.WEXITSTATUS(self.status)

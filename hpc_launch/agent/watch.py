@@ -18,6 +18,7 @@ Beside it lie job_processes.py (the ranks), watch_node.py (memory and network), 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -174,10 +175,8 @@ class Watch:
             self.marks_due = None
             self.say("phase", marks=self.marks)
         if last and self.options.phases:
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(self.options.phases)
-            except OSError:
-                pass
 
     def note_deaths(self, ready: Set[int]) -> None:
         """Record each rank's end immediately: the earliest record of all nodes is the first failure. Those that are

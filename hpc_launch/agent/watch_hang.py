@@ -7,6 +7,7 @@ Usage, NVLinks and faults of GPUs are those that nvidia-smi or the AMD driver re
 """
 
 import argparse
+import contextlib
 import glob
 import json
 import os
@@ -51,13 +52,11 @@ class Gpus:
         self.rest = ""
         if shutil.which("nvidia-smi"):
             every = str(int(max(every_s, 5)))
-            try:
+            with contextlib.suppress(OSError):
                 self.process = smi("--query-gpu=" + NVIDIA_FIELDS, "--format=csv,noheader,nounits", "-l", every)
                 if self.process.stdout is not None:
                     os.set_blocking(self.process.stdout.fileno(), False)
                 self.asked_links = smi("nvlink", "--status")
-            except OSError:
-                pass
 
     def links(self) -> Optional[int]:
         """The number of active NVLinks on the node; None if unknown. Queried once, at the start."""
@@ -125,10 +124,8 @@ class Gpus:
 def number(word: str) -> Any:
     """The number in a field, else its text; None for 'not available'."""
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(word)
-        except ValueError:
-            pass
     return None if word.startswith("[") or word in ("", "N/A") else word
 
 
@@ -214,11 +211,8 @@ class HangDetector:
         if cpu and limit and silent >= limit:
             report = {"t": now, "node": self.options.node, "host": os.uname().nodename}
             report.update(silent_s=round(silent), idle=idle)
-            try:
-                with open(self.hang_file, "x") as file:
-                    file.write(json.dumps(report) + "\n")
-            except FileExistsError:
-                pass
+            with contextlib.suppress(FileExistsError), open(self.hang_file, "x") as file:
+                file.write(json.dumps(report) + "\n")
             self.end(ranks)
 
     def wait_for_other_nodes(self) -> None:
@@ -257,12 +251,10 @@ def ask_flight_recorder(rank: Rank) -> None:
     """Make PyTorch dump NCCL's last collectives, through the pipe TORCH_NCCL_DEBUG_INFO_PIPE_FILE."""
     prefix = environment_of(rank.pid).get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
     if prefix:
-        try:
+        with contextlib.suppress(OSError):
             pipe = os.open("%s%d.pipe" % (prefix, rank.rank), os.O_WRONLY | os.O_NONBLOCK)
             os.write(pipe, b"1\n")
             os.close(pipe)
-        except OSError:
-            pass
 
 
 def write_stack(rank: Rank, path: str) -> None:
@@ -275,11 +267,9 @@ def write_stack(rank: Rank, path: str) -> None:
     text = ""
     if spy:
         words = [spy, "dump", "--pid", str(rank.pid)]
-        try:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
             text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
-        except (OSError, subprocess.TimeoutExpired):
-            pass
     state = "waits in the kernel at: %s\nstate: %s\n" % (rank.place(), (stat_of(rank.pid) or "?")[0])
     with open(path, "w") as file:
         file.write(state + text)

@@ -17,15 +17,16 @@ Beside it: a node's memory, out-of-memory kills and network traffic, by /proc an
 Self-contained: standard library of Python 3.6 or later.
 """
 
+import contextlib
 import glob
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
+from hpc_launch.agent import say
 from hpc_launch.agent.job_processes import below, send, text_of
 
 BEAT_S = 4.0
@@ -66,23 +67,18 @@ class Heartbeat:
     def end(self) -> None:
         """The last beat: silence after it is no loss."""
         self.over = True
-        try:
-            with open(self.path, "w") as file:
-                file.write("end\n")
-        except OSError:
-            pass
+        with contextlib.suppress(OSError), open(self.path, "w") as file:
+            file.write("end\n")
 
     def beat(self) -> None:
         count = 0
         while not self.over:
             count += 1
-            try:
+            with contextlib.suppress(OSError):
                 with open(self.path, "w") as file:
                     file.write("%d\n" % count)
                 self.written = time.monotonic()
                 self.look_whether_lost()
-            except OSError:
-                pass
             time.sleep(BEAT_S)
 
     def fence(self) -> None:
@@ -96,12 +92,8 @@ class Heartbeat:
 
     def look_whether_lost(self) -> None:
         """End the ranks of a node that came back after it was given up."""
-        try:
-            with open(self.lost) as file:
-                if self.host in file.read(1 << 16).split():
-                    kill_step(self.top)
-        except OSError:
-            pass
+        if self.host in text_of(self.lost).split():
+            kill_step(self.top)
 
     def reachable(self) -> bool:
         """Whether the first node answers, even with a refusal."""
@@ -134,12 +126,8 @@ def resolved(host: str, port: str) -> Optional[Tuple[int, Any]]:
 
 def beat(folder: str, node: int) -> str:
     """The content of a node's file; '' where there is none yet."""
-    try:
-        # Opening it makes the client of a file server look again.
-        with open(os.path.join(folder, "beat-%d" % node)) as file:
-            return file.read(64).strip()
-    except (OSError, ValueError):
-        return ""
+    # Opening it makes the client of a file server look again.
+    return text_of(os.path.join(folder, "beat-%d" % node), 64).strip()
 
 
 class Nodes:
@@ -182,7 +170,7 @@ def report(nodes: Nodes, hosts: List[str]) -> None:
     names = ", ".join(hosts[node] for node in sorted(nodes.unheard))
     if names:
         text = "no heartbeat from %s, so that only Slurm notices their loss: is %s writable there?"
-        print(time.strftime("[hpc-launch %Y-%m-%d %H:%M:%S] ") + text % (names, nodes.folder), file=sys.stderr)
+        say(text % (names, nodes.folder))
 
 
 def oom_files(pid: int) -> List[str]:
