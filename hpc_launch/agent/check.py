@@ -2,10 +2,9 @@
 
     python3 -I agent.pyz check ATTEMPT_DIR NODE [EXPECTATION...]
 
-Standard library of Python 3.6 or later, run by the host's `python3` on every node. Each check is a process of its own
-with a time limit, so that a driver or a mount that hangs cannot block the others. Each result goes at once to the file
-of the node, which judge.py reads on the first node. Where the attempt's folder is not shared, it is printed, and srun
-or ssh passes it on.
+Run by the host's `python3` on every node. Each check is a process of its own with a time limit, so that a driver or a
+mount that hangs cannot block the others. Each result goes at once to the file of the node, which judge.py reads on the
+first node. Where the attempt's folder is not shared, it is printed, and srun or ssh passes it on.
 
 With --inside, it checks the software in the job's image and prints the results. The script starts it where the
 container is an option of srun; elsewhere this program does, as the training is started in the image.

@@ -1,7 +1,7 @@
 """The node check's judgement: from the results of all nodes to those that are not fit for the job. Pure.
 
 A node is bad if a check fails on it and passes on at least as many others: what fails on most of them is not the fault
-of a node. Standard library of Python 3.6 or later, for judge.py.
+of a node. For judge.py.
 """
 
 import statistics

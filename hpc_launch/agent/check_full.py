@@ -1,8 +1,7 @@
 """The measurements of `preflight: full`: what a node measures, which nodes measure together, and what follows from it.
 
 The judge asks all nodes for one step after the other: a measurement of each node, an all-reduce of each with two
-others, and one of all. measure.py carries them out with the training's own PyTorch. Standard library of Python 3.6 or
-later, for check.py and judge.py.
+others, and one of all. measure.py carries them out with the training's own PyTorch.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Checks of a node's GPUs, for check.py: by nvidia-smi, by the files of the other vendors' drivers, by PyTorch.
-
-Standard library of Python 3.6 or later.
-"""
+"""Checks of a node's GPUs, for check.py: by nvidia-smi, by the files of the other vendors' drivers, by PyTorch."""
 
 import glob
 import os

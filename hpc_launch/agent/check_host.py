@@ -1,7 +1,7 @@
 """Checks of a node's memory, disks, network and software, for check.py.
 
 A result is {"ok", "text", "value"}. `ok` is null where the check was not possible (no tool, no permission): it is then
-neither passed nor failed. `value` is what the judge compares between nodes. Standard library of Python 3.6 or later.
+neither passed nor failed. `value` is what the judge compares between nodes.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ Runs ATTEMPT_FOLDER/check.sh on the hosts at the same time, in the place of srun
 print to LOG. A host that cannot be reached, or cannot start the check, gets a report that says why. On SIGTERM, the
 hosts end their checks.
 
-For check.py: ports between the nodes, the same code. Standard library of Python 3.6 or later.
+For check.py: ports between the nodes, the same code.
 """
 
 import hashlib

@@ -3,7 +3,7 @@
     python3 -I agent.pyz checkpoints FOLDER PATTERN [--complete NAME]... [--latest FILE]
 
 Prints the step (empty where names have none) and the path, each with a NUL after it; nothing if there is none. A
-checkpoint that a killed job left incomplete is skipped. Standard library of Python 3.6 or later.
+checkpoint that a killed job left incomplete is skipped.
 """
 
 import argparse

@@ -7,8 +7,6 @@ what changed before a SIGUSR2. On SIGUSR1, when all processes of the job have en
 
 Files go by rsync, or by tar where rsync is missing, over one ssh connection to each host, which all commands share.
 The next one fetches what the host wrote without it.
-
-Self-contained: standard library of Python 3.6 or later.
 """
 
 import argparse

@@ -10,8 +10,6 @@ connection is lost, or on SIGTERM, the others are ended. The exit code is that o
 Uses the user's own ssh with its configuration. Commands go through the standard input to a bash, so that no shell of
 another kind has to read them; what a host prints at login, before a random mark, is dropped. Output goes to files,
 which no master connection in the background can hold open; time and output are bounded.
-
-Self-contained: standard library of Python 3.6 or later.
 """
 
 import contextlib

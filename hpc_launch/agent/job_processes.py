@@ -3,8 +3,6 @@
     python3 -I agent.pyz job_processes warn GUARD MARK SIGNAL  signal the ranks of a guard (parts/guard.sh)
     python3 -I agent.pyz job_processes end ATTEMPT             end all of an attempt in this job of Slurm
     python3 -I agent.pyz job_processes end ATTEMPT NODE        end what a node of a job without Slurm left behind
-
-Self-contained: standard library of Python 3.6 or later.
 """
 
 import contextlib

@@ -2,11 +2,10 @@
 
     python3 -I agent.pyz judge ATTEMPT_DIR --job ID --port PORT --node NAME... [--memory-mib N]
 
-Standard library of Python 3.6 or later, run by the job's script. Each node appends lines of JSON to a file of its own
-(check.py): the checks that it has begun, with the seconds that the judge waits for them, and their results. Where the
-attempt's folder is not shared, srun or ssh passes the lines on, to the log of the step. The judge waits until each node
-has reported the checks that it began. Once half of the nodes have passed one, the others get as long as they said, or
-FACTOR times as long as it took there.
+Run by the job's script. Each node appends lines of JSON to a file of its own (check.py): the checks that it has begun,
+with the seconds that the judge waits for them, and their results. Where the attempt's folder is not shared, srun or ssh
+passes the lines on, to the log of the step. The judge waits until each node has reported the checks that it began. Once
+half of the nodes have passed one, the others get as long as they said, or FACTOR times as long as it took there.
 
 The nodes connect to the judge at the port of the training's rendezvous. Nothing that arrives there is believed.
 

@@ -5,9 +5,8 @@
     python3 -I agent.pyz notify deliver RUN_DIR          send what is due for a run or a sweep: any driver
     python3 -I agent.pyz notify test                     send the event on standard input; prints the results
 
-Self-contained: standard library of Python 3.6 or later, in the run's agent.pyz. Beside it lie notify_event.py (what is
-sent once) and notify_job.py (what the job sees). The address of a webhook is in an environment variable that `notify:`
-names; it is never shown, on a command line or in an error.
+Beside it lie notify_event.py (what is sent once) and notify_job.py (what the job sees). The address of a webhook is in
+an environment variable that `notify:` names; it is never shown, on a command line or in an error.
 
 Nothing here changes the outcome of a job or delays it: each message has LIMIT_S seconds in all, in a thread of its own,
 with which the process does not wait for the look-up of a name or for an answer that never ends.

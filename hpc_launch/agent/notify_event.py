@@ -1,7 +1,5 @@
 """The notifications of a run on disk: what happened, and who tells each receiver. For notify.py.
 
-Self-contained: standard library of Python 3.6 or later.
-
     RUN/notify/EVENT.json           what happened, created once by whoever saw it first
     RUN/notify/EVENT.CHANNEL.K      try K to tell a channel (webhook, command): a claim, created once by the sender,
                                     which later replaces it by the result

@@ -1,7 +1,7 @@
 """What the job itself sees of its run, for notifications: start, first step, silence, end. For notify.py.
 
-Self-contained: standard library of Python 3.6 or later. It reads the log of rank 0 with the patterns of the job file,
-in a process of its own: an expression that is slow delays nothing but messages.
+It reads the log of rank 0 with the patterns of the job file, in a process of its own: an expression that is slow delays
+nothing but messages.
 """
 
 import contextlib

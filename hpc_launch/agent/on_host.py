@@ -6,8 +6,6 @@ Without a terminal, ssh sends no signal when it ends. So the first host writes a
 second: the end of the input, or SILENT_S without a line, ends all processes of the command, in whatever session. The
 exit code is the command's, or 143; the line `over` says that the command itself ended and noted it. With --lease, no
 other run may use the host (lease.py): 75 if one does.
-
-Self-contained: standard library of Python 3.6 or later.
 """
 
 import contextlib

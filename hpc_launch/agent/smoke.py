@@ -4,8 +4,7 @@
 
 Started by `hpc-launch sites learn --smoke` through the job's own step, which sets RANK, WORLD_SIZE and MASTER_ADDR.
 FOLDER must be on shared storage: the first process writes its address there, and each process writes `rank-N.json`:
-what describe_host.py says, and what the processes found out together. Exits with 0 if they reached each other. Standard
-library of Python 3.6 or later.
+what describe_host.py says, and what the processes found out together. Exits with 0 if they reached each other.
 """
 
 import argparse

@@ -12,8 +12,6 @@ FOLDER SECONDS` or `skipped - REASON`; FOLDER/KEY/copy is then a tested copy. `n
 here may end a job: if it fails, the training uses the original.
 
 The lock of a copy, FOLDER/KEY.lock, is held by who unpacks or removes it, and shared by the processes that use it.
-
-Self-contained: standard library of Python 3.6 or later, and tar.
 """
 
 import argparse

@@ -2,9 +2,7 @@
 
     python3 -I agent.pyz watch ATTEMPT_DIR NODE LAUNCHER [--each-process | --program] [--phases PIPE] [--hang-after S] …
 
-Standard library of Python 3.6 or later, in the run's agent.pyz, run by the host's `python3`
-outside any container. It exits with its parent, the launcher. A job also trains without it.
-
+Run by the host's `python3` outside any container. It exits with its parent, the launcher. A job also trains without it.
 Beside it lie job_processes.py (the ranks), watch_node.py (memory and network), and watch_hang.py.
 
     ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, raised (an exception ended the program

@@ -1,9 +1,7 @@
 """Detect a hang, dump the ranks' stacks and end the ranks; and look at the node's GPUs. For watch.py.
 
-Self-contained: standard library of Python 3.6 or later. Without py-spy, SIGABRT makes Python's faulthandler
-(PYTHONFAULTHANDLER=1) print all threads' stacks to the log before the process ends.
-
-Usage, NVLinks and faults of GPUs are those that nvidia-smi or the AMD driver reports.
+Without py-spy, SIGABRT makes Python's faulthandler (PYTHONFAULTHANDLER=1) print all threads' stacks to the log before
+the process ends. Usage, NVLinks and faults of GPUs are those that nvidia-smi or the AMD driver reports.
 """
 
 import argparse

@@ -13,8 +13,6 @@ cannot reach the first node either, is cut off: another node takes its place. It
 write checkpoints when the network is back. A file server that stalls alone ends nothing: the first node still answers.
 
 Beside it: a node's memory, out-of-memory kills and network traffic, by /proc and sysfs, for watch.py.
-
-Self-contained: standard library of Python 3.6 or later.
 """
 
 import contextlib
