@@ -88,7 +88,7 @@ def why_incomplete(rule: CheckpointRule, found: CheckpointFound) -> Optional[str
     files = list(_files(found.path))
     names = {os.path.relpath(str(path), str(found.path)): path for path in files}
     for wanted in rule.complete:
-        if not any(_fits(name, wanted) and _size(path) for name, path in names.items()):
+        if not any(_fits(name, wanted) and size_of(path) for name, path in names.items()):
             return "`%s` (`checkpoint.complete`) is missing or empty" % wanted
     if not files:
         return "it holds no file"
@@ -163,7 +163,8 @@ def modified(path: Path) -> float:
         return 0.0
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """The bytes of a file; 0 if it cannot be read."""
     try:
         return path.stat().st_size
     except OSError:

@@ -1,8 +1,8 @@
 """The processes of a job on a node, by /proc: its ranks, what belongs to an attempt; warn or end them.
 
-    python3 -I agent.pyz job_processes warn GUARD MARK SIGNAL  signal the ranks of a guard (parts/guard.sh)
-    python3 -I agent.pyz job_processes end ATTEMPT             end all of an attempt in this job of Slurm
-    python3 -I agent.pyz job_processes end ATTEMPT NODE        end what a node of a job without Slurm left behind
+python3 -I agent.pyz job_processes warn GUARD MARK SIGNAL  signal the ranks of a guard (parts/guard.sh)
+python3 -I agent.pyz job_processes end ATTEMPT             end all of an attempt in this job of Slurm
+python3 -I agent.pyz job_processes end ATTEMPT NODE        end what a node of a job without Slurm left behind
 """
 
 import contextlib

@@ -11,10 +11,11 @@ from statistics import median
 from msgspec import to_builtins
 
 from hpc_launch.base.installed import AGENT
+from hpc_launch.base.json_records import read_record
 from hpc_launch.preflight.short_run import Context, Level, follow_short_run, prepare_short, short_sets, state_of
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.collect_evidence import diagnose_attempt
-from hpc_launch.runs.records.node_records import BenchRecord, previous_bench, read_bench, store_bench
+from hpc_launch.runs.records.node_records import BenchRecord, previous_bench, store_bench
 
 CHANGE = 0.10
 """Measurements of a shared network differ by a few percent from run to run."""
@@ -147,7 +148,7 @@ def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | 
     if isinstance(short, Level):
         return short
     run, status = follow_short_run(short, mine, context, lambda _: False, modules=MODULES)
-    record = read_bench(run.attempt(1))
+    record = read_record(run.attempt(1).bench, BenchRecord)
     lines: list[str] = []
     if status.state != "COMPLETED":
         lines += [f"the job ended {state_of(status)}", diagnose_attempt(run.attempt(1)).advice]

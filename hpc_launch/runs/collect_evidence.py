@@ -156,7 +156,8 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     known = word is not None and word.ended_for_good and (bool(word.steps) or files.claim is None)
     record = files.final or (word if known else _from_accounting(files) or word)
     nodes = files.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
-    end, cancel = _end_facts(files), files.cancel
+    end = convert(files.own_end, EndFacts, from_attributes=True) if files.own_end is not None else None
+    cancel = files.cancel
     start = StartupReader().read(files)
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
@@ -220,14 +221,7 @@ def _from_accounting(files: AttemptFiles) -> JobRecord | None:
     from hpc_launch.schedulers.slurm.query_jobs import from_sacct_by_id
 
     record = pick(files.job_id, from_sacct_by_id([files.job_id]))
-    ended = record is not None and record.ended_for_good and record.ended is not None
-    return files.concerns(record) if record is not None and ended and not _goes_on(files) else None
-
-
-def _goes_on(files: AttemptFiles) -> bool:
-    """Whether the job's end is not that of this attempt: the next one ran in the same job."""
-    return Reader().read(files.attempt.run.attempt(files.attempt.number + 1)).same_start(files)
-
-
-def _end_facts(files: AttemptFiles) -> EndFacts | None:
-    return convert(files.own_end, EndFacts, from_attributes=True) if files.own_end is not None else None
+    if record is None or not record.ended_for_good or record.ended is None:
+        return None
+    following = Reader().read(files.attempt.run.attempt(files.attempt.number + 1))
+    return None if following.same_start(files) else files.concerns(record)  # the job's end is that of the next attempt

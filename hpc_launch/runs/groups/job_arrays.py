@@ -44,7 +44,6 @@ from hpc_launch.runs.records.submission import (
     never_submitted,
     new_token,
     read_claim,
-    write_job,
 )
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
@@ -55,8 +54,7 @@ from hpc_launch.runs.submitting.submit_attempt import (
     AttemptTask,
     Wait,
     check_ours,
-    check_wanted,
-    send_job,
+    send_and_record,
     submit_sentinel,
 )
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
@@ -164,20 +162,11 @@ def submit_array(
         environment=first.secrets,
         array=array_spec(own, at_once),
     )
-    cluster = scheduler.cluster()  # the controller may not answer after sbatch, and a job that it forgot needs the name
-    submitted = time.time()
     try:
-        job_id = array_of(send_job(task, submission))
+        job_id = send_and_record(task, submission, "array submitted", "array job")
     except SubmitRefused as error:
         _release(sweep, array, f"{error.how}: {error}")
         raise
-    checkpoint("array submitted")
-    cluster = cluster or scheduler.cluster()
-    with suppress(OSError):
-        write_job(array, job_id, submitted, cluster)
-    journal.note("submitted", attempt=array.number, job_id=job_id)
-    checkpoint("array job")
-    check_wanted(task, job_id)
     if os.path.exists(sweep.cancel):
         scheduler.cancel(job_id)
         refuse_cancelled(sweep)

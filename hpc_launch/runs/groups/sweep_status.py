@@ -18,7 +18,7 @@ from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import RunInfo, read_info
 from hpc_launch.runs.status.progress_reader import Progress, number, tail_lines
-from hpc_launch.runs.status.run_status import STATE_ORDER, RunStatus, group_status
+from hpc_launch.runs.status.run_status import STATE_ORDER, RunStatus, group_status, status_of
 from hpc_launch.runs.submitting.reconcile import NOT_YET
 
 
@@ -142,17 +142,7 @@ def _without_attempt(
     else:
         with suppress(OSError):
             reason = f"{NOT_YET}: {read_text(sweep.refused, errors='replace').strip()}"
-    return RunStatus(
-        run=run.name,
-        name=info.name if info else run.name,
-        site=info.site if info else "",
-        folder=run.path,
-        state=state,
-        reason=reason,
-        job_id=None,
-        source="none",
-        age_s=None,
-    )
+    return status_of(run, info, state, reason)
 
 
 def _metric(sweep: SweepFolder, run: RunFolder, status: RunStatus) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpc_launch.agent.checkpoints import entries as entries_of
 from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import create_record, read_record, write_record
 from hpc_launch.job.hostlist import names_or_text
@@ -221,7 +222,7 @@ class Reader:
         """The current records. Never raises: an unreadable folder counts as empty."""
         # Listing the folder makes an NFS client ask the server again. A lookup by name may keep saying for a minute
         # that a file is missing.
-        entries = {entry.name: entry for entry in _entries(attempt.path)}
+        entries = {entry.name: entry for entry in entries_of(attempt.path)}
 
         def record(path: Path, kind: type[R]) -> R | None:
             return self._changed(entries.get(path.name), lambda: read_record(path, kind))
@@ -272,17 +273,9 @@ class Reader:
         return value
 
     def _output(self, attempt: AttemptFolder) -> bool:
-        if attempt.path not in self._with_output and any(_is_output(entry) for entry in _entries(attempt.logs)):
+        if attempt.path not in self._with_output and any(_is_output(entry) for entry in entries_of(attempt.logs)):
             self._with_output.add(attempt.path)
         return attempt.path in self._with_output
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
 
 
 def _is_output(entry: os.DirEntry[str]) -> bool:

@@ -58,11 +58,6 @@ class BenchRecord(Struct, frozen=True, kw_only=True):
         return [(a, b, rate) for a, b, rate in self.pairs if 0 <= a < b < len(self.nodes) and 0 < rate < math.inf]
 
 
-def read_bench(attempt: AttemptFolder) -> BenchRecord | None:
-    """What the job of an attempt measured; None where it measured nothing."""
-    return read_record(attempt.bench, BenchRecord)
-
-
 def bench_folder(site: str) -> Path:
     """The user's folder for the measurements of a site."""
     return state_folder() / "bench" / site.replace("/", "_")

@@ -14,13 +14,13 @@ from msgspec import to_builtins
 
 from hpc_launch.diagnose.diagnosis import Quote
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.run_info import RunInfo, read_info
 from hpc_launch.runs.records.submission import Overrides, ScriptRecord
 from hpc_launch.runs.records.verdict_record import VerdictRecord
 from hpc_launch.runs.status.attempt_view import WAITING_STATES, AttemptView
 from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.startup_summary import Startup
-from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord
 from hpc_launch.schedulers.slurm.slurm_reasons import advice
 
 RUN_STATES = (
@@ -69,9 +69,9 @@ class RunStatus:
     folder: Path
     state: str
     reason: str | None
-    job_id: str | None
-    source: str
-    age_s: float | None
+    job_id: str | None = None
+    source: str = "none"
+    age_s: float | None = None
     attempts: tuple[AttemptStatus, ...] = ()
     progress: Progress = field(default_factory=Progress)
     startup: Startup | None = None
@@ -146,61 +146,33 @@ STATE_ORDER = (
 """A group has the first of these states that one of its parts has."""
 
 
-def group_status(
-    run: RunFolder,
-    state: str,
-    reason: str | None,
-    parts: Sequence[RunStatus],
-    *,
-    progress: Progress,
-    undecided: bool,
-    final_stamp: int | None,
-) -> RunStatus:
-    """The status of the folder `run`. Its source is that of a part in the same state, its age that of the oldest."""
-    info = read_info(run)
-    return RunStatus(
-        run=run.name,
-        name=info.name if info else run.name,
-        site=info.site if info else "",
-        folder=run.path,
-        state=state,
-        reason=reason,
-        job_id=None,
-        source=next((one.source for one in parts if one.state == state), "none"),
-        age_s=max((one.age_s for one in parts if one.age_s is not None), default=None),
-        progress=progress,
-        undecided=undecided,
-        final_stamp=final_stamp,
-    )
+def status_of(run: RunFolder, info: RunInfo | None, state: str, reason: str | None, **known: Any) -> RunStatus:
+    """The status of the folder `run`, with what its run.json says. `known`: further fields."""
+    name, site = (info.name, info.site) if info is not None else (run.name, "")
+    return RunStatus(run=run.name, name=name, site=site, folder=run.path, state=state, reason=reason, **known)
 
 
-STATES = {
-    "VOID": "STOPPED",
-    "SUBMITTING": "SUBMITTING",
-    "CONFIGURING": "STARTING",
-    "POWER_UP_NODE": "STARTING",
-    "RUNNING": "RUNNING",
-    "RESIZING": "RUNNING",
-    "SIGNALING": "RUNNING",
-    "UPDATE_DB": "RUNNING",
-    # Suspended by an administrator: the training stays in memory and continues by itself.
-    "SUSPENDED": "RUNNING",
-    "STOPPED": "RUNNING",
-    "COMPLETING": "ENDING",
-    "STAGE_OUT": "ENDING",
-    "COMPLETED": "COMPLETED",
-    "CANCELLED": "CANCELLED",
-    "FAILED": "FAILED",
-    "TIMEOUT": "FAILED",
-    "NODE_FAIL": "FAILED",
-    "OUT_OF_MEMORY": "FAILED",
-    "PREEMPTED": "FAILED",
-    "BOOT_FAIL": "FAILED",
-    "DEADLINE": "FAILED",
-    "REVOKED": "FAILED",
-    "RECONFIG_FAIL": "FAILED",
-    "UNKNOWN": "UNKNOWN",
-} | dict.fromkeys(WAITING_STATES, "PENDING")
+def group_status(run: RunFolder, state: str, reason: str | None, parts: Sequence[RunStatus], **known: Any) -> RunStatus:
+    """The status of a group. Its source is that of a part in the same state, its age that of the oldest."""
+    source = next((one.source for one in parts if one.state == state), "none")
+    age_s = max((one.age_s for one in parts if one.age_s is not None), default=None)
+    return status_of(run, read_info(run), state, reason, source=source, age_s=age_s, **known)
+
+
+_BY_STATE = {
+    "SUBMITTING": {"SUBMITTING"},
+    "PENDING": WAITING_STATES,
+    "STARTING": {"CONFIGURING", "POWER_UP_NODE"},
+    # Suspended or stopped by an administrator: the training stays in memory and continues by itself.
+    "RUNNING": {"RUNNING", "RESIZING", "SIGNALING", "UPDATE_DB", "SUSPENDED", "STOPPED"},
+    "ENDING": {"COMPLETING", "STAGE_OUT"},
+    "STOPPED": {"VOID"},
+    "COMPLETED": {"COMPLETED"},
+    "CANCELLED": {"CANCELLED"},
+    "FAILED": {*ENDED_STATES, "RECONFIG_FAIL"} - {"COMPLETED", "CANCELLED"},
+    "UNKNOWN": {"UNKNOWN"},
+}
+STATES = {of_attempt: state for state, several in _BY_STATE.items() for of_attempt in several}
 """The run's state by Slurm's state of the attempt. A requeued attempt leaves its run pending."""
 
 

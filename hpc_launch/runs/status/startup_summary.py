@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpc_launch.agent.checkpoints import size_of
 from hpc_launch.job.hostlist import compress
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
@@ -230,7 +231,7 @@ class StartupReader:
         kept = self._histories.get(path)
         if kept is not None and kept[1] and kept[1][-1][1] == LAST:
             return kept[1]
-        size = _size(path)
+        size = size_of(path)
         if kept is None or kept[0] != size:
             kept = self._histories[path] = size, history(start_events(path), processes)
         return kept[1]
@@ -238,11 +239,4 @@ class StartupReader:
 
 def _with_output(attempt: AttemptFolder) -> set[int]:
     """The numbers of the nodes that have written anything."""
-    return {number for number, _, path in attempt.node_logs() if _size(path)}
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+    return {number for number, _, path in attempt.node_logs() if size_of(path)}

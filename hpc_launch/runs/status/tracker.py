@@ -23,6 +23,7 @@ from hpc_launch.runs.status.run_status import (
     AttemptStatus,
     RunStatus,
     run_state,
+    status_of,
     successor_text,
     unfinished,
     with_verdict,
@@ -202,15 +203,13 @@ class RunTracker:
             reason = f"{reason}; {successor_text(successor)}"
         if state == "RETRYING" and (postponed := followed.files[-1].postponed) is not None:
             reason = f"{reason}; {postponed.words}"
-        info, live = followed.info, followed.views[-1].live if followed.views else None
+        live = followed.views[-1].live if followed.views else None
         over = state in FINAL_RUN_STATES and followed.is_over(attempts[-1].ended, now)
-        return RunStatus(
-            run=followed.run.name,
-            name=info.name if info else followed.run.name,
-            site=info.site if info else "",
-            folder=followed.run.path,
-            state=state,
-            reason=reason,
+        return status_of(
+            followed.run,
+            followed.info,
+            state,
+            reason,
             job_id=attempts[-1].job_id if attempts else None,
             source=source,
             age_s=age,

@@ -15,7 +15,7 @@ from contextlib import suppress
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.run_info import Journal, JournalEvent, ProcessRecord, certainly_gone, read_journals
+from hpc_launch.runs.records.run_info import Journal, ProcessRecord, certainly_gone, read_journals
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED, Claim, abandon, write_job
 from hpc_launch.schedulers.scheduler import Cancelling, JobRecord, Scheduler
 
@@ -164,7 +164,8 @@ def _job_over(process: ProcessRecord, scheduler: Scheduler) -> bool:
 
 
 def _void(attempt: AttemptFolder, journal: Journal, why: str) -> str | None:
-    causes = [event.reason for event in read_journals(attempt.run) if _is_no_answer(event, attempt)]
+    said = [event for event in read_journals(attempt.run) if event.event == "no answer"]
+    causes = [event.reason for event in said if event.attempt == attempt.number and event.reason]
     try:
         claim = abandon(attempt, f"{NEVER_SUBMITTED}: {causes[-1]}" if causes else NEVER_SUBMITTED)
     except OSError as error:
@@ -174,10 +175,6 @@ def _void(attempt: AttemptFolder, journal: Journal, why: str) -> str | None:
     if claim.void is not None:
         journal.note("voided", attempt=attempt.number, reason=claim.void, why=why)
     return None
-
-
-def _is_no_answer(event: JournalEvent, attempt: AttemptFolder) -> bool:
-    return event.event == "no answer" and event.attempt == attempt.number and bool(event.reason)
 
 
 def _owner(run: RunFolder, files: AttemptFiles) -> tuple[ProcessRecord | None, float]:

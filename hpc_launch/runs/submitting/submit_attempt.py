@@ -29,7 +29,7 @@ from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.run_info import Journal, by_this_process
-from hpc_launch.runs.records.submission import Intent, abandon, new_token, read_claim, write_job
+from hpc_launch.runs.records.submission import Intent, abandon, array_of, new_token, read_claim, write_job
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import adopt, look_up
 from hpc_launch.runs.submitting.run_store import (
@@ -145,6 +145,24 @@ def check_wanted(task: AttemptTask, job_id: str) -> None:
     check_ours(task)
 
 
+def send_and_record(task: AttemptTask, submission: Submission, sent: str, recorded: str) -> str:
+    """Submit, and write job.json; `sent` and `recorded` are the names of these steps. Raises as `send_job`."""
+    cluster = (
+        task.scheduler.cluster()
+    )  # the controller may not answer after sbatch; a job that it forgot needs the name
+    submitted = time.time()
+    job_id = send_job(task, submission)
+    job_id = array_of(job_id) if submission.array else job_id
+    checkpoint(sent)
+    with suppress(OSError):
+        # The job exists, and its token finds it again: a full disk must not make the submission fail now.
+        write_job(task.attempt, job_id, submitted, cluster or task.scheduler.cluster())
+    task.journal.note("submitted", attempt=task.attempt.number, job_id=job_id)
+    checkpoint(recorded)
+    check_wanted(task, job_id)
+    return job_id
+
+
 _OPTIONS = ("--nodes=1", "--ntasks=1", "--no-requeue")
 
 
@@ -258,16 +276,7 @@ def _submit(task: AttemptTask, index: Index | None) -> str:
         if read_claim(attempt) is None:
             discard(run, attempt)
         raise
-    cluster = task.scheduler.cluster()  # now: the controller may not answer after sbatch
-    submitted = time.time()
-    job_id = send_job(task, submission)
-    checkpoint("submitted")
-    with suppress(OSError):
-        # The job exists, and its token finds it again: a full disk must not make the submission fail now.
-        write_job(attempt, job_id, submitted, cluster or task.scheduler.cluster())
-    task.journal.note("submitted", attempt=attempt.number, job_id=job_id)
-    checkpoint("job")
-    check_wanted(task, job_id)
+    job_id = send_and_record(task, submission, "submitted", "job")
     if index is not None:
         index.add(run, job_id)
     checkpoint("index")
