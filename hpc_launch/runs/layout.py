@@ -1,69 +1,7 @@
 """The files of a run and their names. The run folder is the only source of truth; everything else is derived from it.
 
-    RUN/                            named NAME-YYMMDD-HHMMSS-xxxx, on shared storage
-    ├── job.yaml                    the job file as submitted
-    ├── resolved.yaml               every merged value with its origin
-    ├── site.yaml                   the site profile as resolved at submission
-    ├── run.json                    name, site, scheduler, creation time (records/run_info.py)
-    ├── after.sh                    what the job runs at its end: the next driver
-    ├── hooks/hpc_launch_hooks.py   helpers that a training may import
-    │         agent.pyz             the programs of hpc_launch/agent/: node check, watcher and others
-    │         sitecustomize.py      tells the watcher how far a Python process is in the start
-    ├── code/  code.json            the training's code at submission, used by all attempts
-    ├── elsewhere.json             only where another host has the run: its name (schedulers/local/local_jobs.py)
-    ├── notify/EVENT.json           what `notify:` tells, and who told it (agent/notify_event.py)
-    ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/run_info.py)
-    └── attempts/NNN/               creating the folder claims the number
-        ├── script.sh  plan.json    the submitted script and the launch plan behind it (records/plan_record.py)
-        ├── intent.json             written before sbatch: token, job name, options (records/submission.py)
-        ├── job.json                the job id: written after sbatch by whoever found the token; by the job itself after
-        │                           Slurm requeued it; by its end hook where the attempt continues in the same job
-        ├── hosts                  the nodes of the attempt, by number, where the end hook chose them in its job
-        ├── claim                   one line, created once: a job id (the job started) or `void REASON` (it never will)
-        ├── start.json  end.json    written by the script (records/submission.py)
-        ├── final.json              the final state by the scheduler, kept because Slurm forgets jobs
-        ├── local.json              the state of a job of the local scheduler
-        ├── batch.log               output of the batch shell
-        ├── logs/node-K.log         all ranks of node K; lines of rank R start with `[rankR]:`
-        ├── logs/node-K.rank-R.log  rank R alone (launcher srun)
-        ├── logs/node-K.exit        exit code of the launcher of node K; node-K.rank-R.exit, of rank R
-        ├── logs/ranks-of-node-K    what torchrun and its workers write on node K, launcher.json at an error
-        ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/node_records.py)
-        ├── agent/check/NODE.jsonl  the results of the node check on a node; check*.log: of nodes without this folder
-        ├── python-in-image.sh      how the node check starts the image's Python
-        ├── node-check.json         the outcome of the node check (records/node_records.py)
-        ├── agent/beat-K  lost      with spares or elastic: the heartbeat of node K, and the nodes that were lost
-        ├── agent/hang.json         created once by the watcher that detected a hang
-        ├── agent/stacks/rank-R.txt the stack of rank R at that time
-        ├── stage.log  staged/      how each node got its copy of the software, and where it is (stage_plan.py)
-        ├── stop                    exists when the job is asked to save and exit
-        ├── done                    the training may create it when no steps are left
-        ├── ending                  exists while the job is being ended: a SIGTERM is then not a warning
-        ├── cancel.json             a user asked for the end of this attempt
-        ├── stuck.json              since when the pending job can never start
-        ├── verdict.json            what ended the attempt and what follows, created once by the first driver
-        ├── sentinel/               the small job that runs the next driver after this one
-        ├── successor.json          the run's next job, which waits while this one runs (records/submission.py)
-        ├── successor/              its script and its log
-        └── hook.log                output of the driver that the job ran at its end
-
-    SWEEP/                          a sweep has the files of a run but no attempts, and
-    ├── sweep.json                  its points (groups/group_folder.py)
-    ├── SWEEP.N/                    point N: a run, which shares all but its attempts with the sweep. Its task writes it
-    ├── arrays/NNN/                 a job array: script.sh, intent.json, job.json, which stands for those of its points,
-    │                               claim; tasks, template-K/ (groups/array_tasks.py), TASK.log
-    ├── submitted                   exists once each point has a job
-    ├── refused                     why the scheduler refused the last array
-    ├── lock                        held by the process that submits points
-    └── cancel.json                 a user asked for the end of the sweep
-
-    PIPELINE/                       has job.yaml, site.yaml, run.json and code/ of a run, and
-    ├── pipeline.json               its stages (groups/group_folder.py)
-    ├── PIPELINE.STAGE/             the run or sweep of a stage, marked by stage.json; it shares code/ with the pipeline
-    ├── PIPELINE.STAGE-N/           the run of a stage for one checkpoint or point
-    ├── seen-STAGE/N                whether the stage runs for a checkpoint
-    ├── refused-STAGE               why its job could not be prepared
-    └── cancel.json  cancel-STAGE.json
+docs/how-a-run-works.md lists the files of a run, docs/sweeps.md and docs/pipelines.md those of a sweep and a pipeline.
+The modules of records/ have the types of the records, groups/group_folder.py those of a group.
 
 `claim` is the only lock: a job trains only if it created the file, and a driver that abandons an attempt creates it
 first. A driver that was frozen before sbatch and resumes later submits a job that exits at once.
