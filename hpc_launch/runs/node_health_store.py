@@ -7,7 +7,6 @@ is the owner of the file, whatever it says.
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import secrets
 import stat
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from hpc_launch.agent.lease import name_of
 from hpc_launch.base.json_records import file_lines, line_record, record_text
 from hpc_launch.base.user_dirs import make_private, state_folder, user
 from hpc_launch.diagnose.diagnosis import Quote
@@ -76,13 +76,9 @@ def read_reports(path: Path) -> Iterator[NodeReport]:
 def owner(path: Path) -> str:
     """The name of a file's owner, or the number of one without a name."""
     try:
-        uid = path.lstat().st_uid
+        return name_of(path.lstat().st_uid)
     except OSError:
         return "somebody else"
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 class NodeHealthStore:

@@ -191,9 +191,8 @@ class Scheduler(Cancelling, Protocol):
     def test_only(self, submission: Submission) -> str:
         """The scheduler's estimate of when and where the job would start. Raises SubmitRefused, Unreachable."""
 
-    def must_wait(self, script: str, run_folder: Path) -> str | None:
+    def must_wait(self, script: str, run_folder: Path) -> str | None:  # noqa: ARG002
         """Why the job could not start now and has no queue to wait in, as text; None where it can or has."""
-        del script, run_folder
         return None
 
     def warn(self, job_id: str, *, preempt: bool = False) -> None:
@@ -203,49 +202,41 @@ class Scheduler(Cancelling, Protocol):
         """Let a pending job use none of these nodes. Raises Unreachable where that cannot be changed."""
         del job_id, nodes
 
-    def preempted(self, job_id: str) -> bool:
+    def preempted(self, job_id: str) -> bool:  # noqa: ARG002
         """Whether the scheduler is preempting the job; False if unknown."""
-        del job_id
         return False
 
     def cluster(self) -> str | None:
         """The name of the cluster; None if unknown."""
         return None
 
-    def down(self, nodes: Sequence[str]) -> dict[str, str]:
+    def down(self, nodes: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
         """Those of these nodes that are out of service, with their state; empty if unknown."""
-        del nodes
         return {}
 
-    def known(self, nodes: Sequence[str]) -> frozenset[str]:
+    def known(self, nodes: Sequence[str]) -> frozenset[str]:  # noqa: ARG002
         """Which of these names are nodes of the cluster; none if the scheduler does not answer. Each is one plain
         name."""
-        del nodes
         return frozenset()
 
-    def pending_reasons(self, partition: str | None) -> dict[str, int]:
+    def pending_reasons(self, partition: str | None) -> dict[str, int]:  # noqa: ARG002
         """How many jobs of all users wait in a partition, by reason; empty if unknown."""
-        del partition
         return {}
 
-    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
+    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:  # noqa: ARG002
         """The limits of a job of this user with these options. Raises Unreachable."""
-        del account, partition, qos
         return QueueLimits()
 
-    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:  # noqa: ARG002
         """What bounds job arrays with these options now; None without job arrays. Raises Unreachable."""
-        del account, partition, qos
         return None
 
-    def reservations(self, partition: str | None) -> Reservations:
+    def reservations(self, partition: str | None) -> Reservations:  # noqa: ARG002
         """Reservations of nodes, and the nodes of a partition. Raises Unreachable."""
-        del partition
         return Reservations()
 
-    def size(self, partition: str | None) -> int | None:
+    def size(self, partition: str | None) -> int | None:  # noqa: ARG002
         """Number of nodes in a partition (None: the default partition); None if unknown."""
-        del partition
         return None
 
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 
 from hpc_launch.base.errors import SchedulerError, SubmitRefused, Unreachable, UsageError
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import user
+from hpc_launch.job.hostlist import compress
 from hpc_launch.runs.groups.array_tasks import (
     PointAttempt,
     attempt_of,
@@ -88,11 +88,9 @@ def is_settled(sweep: SweepFolder) -> bool:
 
 def array_spec(tasks: Iterable[int], at_once: int | None) -> str:
     """The value of `sbatch --array`: `0-3,7%2`."""
-    ranges, numbers = [], sorted(tasks)
-    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        block = [number for _, number in group]
-        ranges.append(str(block[0]) if len(block) == 1 else f"{block[0]}-{block[-1]}")
-    return ",".join(ranges) + (f"%{at_once}" if at_once is not None and at_once < len(numbers) else "")
+    numbers = list(map(str, tasks))
+    ranges = compress(numbers).strip("[]")
+    return ranges + (f"%{at_once}" if at_once is not None and at_once < len(numbers) else "")
 
 
 def chunks(points: Sequence[int], max_array_size: int) -> list[dict[int, int]]:
