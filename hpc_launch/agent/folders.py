@@ -18,7 +18,7 @@ import shutil
 import stat
 import sys
 from fnmatch import fnmatchcase
-from typing import IO, Callable, Iterator, List, Sequence, Set
+from typing import Callable, Iterator, List, Sequence, Set
 
 FIRST_HOST = os.path.join("agent", "first-host")
 """In an attempt folder: only those hosts see it that share the folder with the first one."""
@@ -30,15 +30,10 @@ LOCAL = frozenset(
 """File systems that only this node uses. All others count as shared."""
 
 
-def new_file(path: str) -> IO[str]:
-    """Create a file that only this user can read. Raises OSError if it exists, also as somebody's link."""
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w")
-
-
 def write_whole(path: str, text: str) -> None:
     """Write a file that only this user can read, and that is complete whenever it exists. Raises OSError."""
     draft = "%s.tmp-%s" % (path, os.urandom(8).hex())
-    with new_file(draft) as stream:
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as stream:
         stream.write(text)
     os.rename(draft, path)
 

@@ -88,7 +88,8 @@ class Together:
         if self.rank > 0:
             meeting = json.loads(awaited(os.path.join(self.out, "meeting.json")))
             master, own = self.reach_first(meeting)
-            self.look_into(meeting["folders"], meeting["token"])
+            seen = probe("read", meeting["token"], list(meeting["folders"].values()))
+            self.result["folders"] = {name: seen[path] for name, path in meeting["folders"].items()}
             write_whole(os.path.join(self.out, "met-%d" % self.rank), master)
             self.sum_with_torch(master, own, meeting["torch_port"], use_gpus=use_gpus)
             return
@@ -130,11 +131,6 @@ class Together:
             self.result.update(connected=True, by=by, interface=interface_of(own))
             return master, own
         raise OSError("cannot connect to the first node")
-
-    def look_into(self, folders: Dict[str, str], token: str) -> None:
-        """Which folders show the file of the first process."""
-        seen = probe("read", token, list(folders.values()))
-        self.result["folders"] = {name: seen[path] for name, path in folders.items()}
 
     def sum_with_torch(self, master: str, own: str, port: int, *, use_gpus: bool) -> None:
         """The bandwidth of all-reduce with the backend that a training would use; nothing without PyTorch."""

@@ -155,8 +155,10 @@ def software_levels(
         reason = f"this machine is {machine}, the nodes are {arch}"
         yield from (Level(name, "not checked", (reason,)) for name in (["modules"] if modules else []) + ["imports"])
         return
-    names, unread = _imports(prepared)
-    result = try_setup(plan, names, _folder(prepared))
+    script = prepared.loaded.resolved.job.script
+    path = ValueFiller(prepared.loaded.resolved, []).file(script, ("script",)) if script is not None else None
+    names, unread = _imports(prepared, path)
+    result = try_setup(plan, names, os.path.dirname(path) if path is not None else plan.workdir)
     if modules:
         yield _modules_level(modules, result)
     yield _imports_level(plan, names, unread, result)
@@ -177,28 +179,20 @@ def _image_level(job: Path, site: str | None, sets: Sequence[str]) -> Level:
     return Level("image", "failed" if failed else "not checked" if skipped else "ok", tuple(lines))
 
 
-def _imports(prepared: PreparedJob) -> tuple[list[str], str | None]:
+def _imports(prepared: PreparedJob, script: str | None) -> tuple[list[str], str | None]:
     """The modules that Python must find, and why the script could not be read, if so."""
     job, plan = prepared.loaded.resolved.job, prepared.plan
     names = {"torch"} if descriptor(plan.launcher).in_image else set()
     if job.module is not None:
         names.add(job.module.partition(".")[0])
-    if job.script is None:
+    if script is None:
         return sorted(names), None
-    script = ValueFiller(prepared.loaded.resolved, []).file(job.script, ("script",))
     if not script.endswith(".py"):
         return sorted(names), f"{script} is not a .py file"
     try:
         return sorted(names | top_imports(Path(script))), None
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         return sorted(names), f"cannot read {script}: {error}"
-
-
-def _folder(prepared: PreparedJob) -> str:
-    job = prepared.loaded.resolved.job
-    if job.script is None:
-        return prepared.plan.workdir
-    return os.path.dirname(ValueFiller(prepared.loaded.resolved, []).file(job.script, ("script",)))
 
 
 def _modules_level(modules: Sequence[Prelude], result: SetupResult) -> Level:

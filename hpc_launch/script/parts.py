@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from functools import cache
 
 from hpc_launch.base.installed import shipped
@@ -23,11 +22,6 @@ _HEAD = """\
 for job_part in "${job_parts[@]}"; do
 case $job_part in
 """
-
-
-def static_part(names: Iterable[str]) -> str:
-    """The parts with these names, in place of `runtime.sh`."""
-    return "".join(map(part, names))
 
 
 @cache

@@ -13,7 +13,7 @@ from hpc_launch.job.shell_text import Text, Var, quote
 from hpc_launch.plan.environment import GLOO_INTERFACES, NCCL_INTERFACES
 from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
-from hpc_launch.script.parts import MARKER, TASK_MARK, checks_programs, part_names, runtime_digest, static_part
+from hpc_launch.script.parts import MARKER, TASK_MARK, checks_programs, part, part_names, runtime_digest
 from hpc_launch.script.template_environment import template_environment
 
 
@@ -95,7 +95,7 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             into_image=_prefix(_into_image(plan, launcher, container)),
         )
     )
-    return job + (static_part(parts) if standalone else "")
+    return job + ("".join(map(part, parts)) if standalone else "")
 
 
 def _stage_values(plan: LaunchPlan) -> StageValues:

@@ -14,10 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.agent.checkpoints import entries as entries_of
+from hpc_launch.agent.checkpoints import size_of
 from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import create_record, read_record, write_record
 from hpc_launch.job.hostlist import names_or_text
-from hpc_launch.runs.layout import AttemptFolder, is_node_log
+from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.submission import (
     CancelRequest,
@@ -273,13 +274,6 @@ class Reader:
         return value
 
     def _output(self, attempt: AttemptFolder) -> bool:
-        if attempt.path not in self._with_output and any(_is_output(entry) for entry in entries_of(attempt.logs)):
+        if attempt.path not in self._with_output and any(size_of(path) for _, _, path in attempt.node_logs()):
             self._with_output.add(attempt.path)
         return attempt.path in self._with_output
-
-
-def _is_output(entry: os.DirEntry[str]) -> bool:
-    try:
-        return is_node_log(entry.name) and entry.stat().st_size > 0
-    except OSError:
-        return False

@@ -86,9 +86,10 @@ class LocalState(Struct, frozen=True, kw_only=True):
         return shell if is_child and self.supervised else None
 
 
-def read_local_state(folder: Path) -> LocalState | None:
-    """The state in an attempt's folder; None while the supervisor has not written it."""
-    return read_record(folder / LOCAL_STATE, LocalState)
+def read_local_state(folder: Path, job_id: str) -> LocalState | None:
+    """The state of a job in its attempt's folder; None while the supervisor has not written it."""
+    state = read_record(folder / LOCAL_STATE, LocalState)
+    return state if state is not None and state.job_id == job_id else None
 
 
 _ID = re.compile(r"(?:local|ssh)-([0-9]{1,18})\Z")
@@ -164,8 +165,8 @@ def adopt(job_id: str, folder: Path) -> None:
     if not _ID.match(job_id) or lookup(job_id) is not None:
         return
     with suppress(OSError, UnicodeError):
-        state = read_local_state(folder)
-        if state is None or state.job_id != job_id or state.over or folder.stat().st_uid != os.getuid():
+        state = read_local_state(folder, job_id)
+        if state is None or state.over or folder.stat().st_uid != os.getuid():
             return
         entry = LocalJob(
             job_id=job_id,

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -106,7 +107,7 @@ class LocalScheduler(Scheduler):
 
     def record(self, entry: local_jobs.LocalJob) -> JobRecord | None:
         """The record of a job; None until its supervisor has written its state."""
-        state = current_state(entry)
+        state = current_state(entry.job_id, entry.folder)
         if state is not None and not state.over and not state.here:
             state = replace(state, reason=f"on host {state.place}; only there it is known whether it still runs")
         return record_of(entry, state, "local") if state is not None else None
@@ -157,8 +158,7 @@ def _environment(submission: Submission, *, in_allocation: bool) -> dict[str, st
 def _state(job_id: str) -> LocalState | None:
     """The state of a job, if it has one."""
     entry = local_jobs.lookup(job_id)
-    state = read_local_state(entry.folder) if entry is not None else None
-    return state if state is not None and state.job_id == job_id else None
+    return read_local_state(entry.folder, job_id) if entry is not None else None
 
 
 def end_job(state: LocalState) -> None:
@@ -174,12 +174,12 @@ def warn_job(state: LocalState) -> None:
         send(shell, signal.SIGUSR1)
 
 
-def current_state(entry: local_jobs.LocalJob) -> LocalState | None:
+def current_state(job_id: str, folder: Path) -> LocalState | None:
     """The state of a job; None until its supervisor has written it. On its host, the loss of the supervisor ends it."""
-    state = read_local_state(entry.folder)
-    if state is None or state.job_id != entry.job_id:
-        return None
-    return _record_lost_supervisor(entry, state) if not state.over and state.here and not state.supervised else state
+    state = read_local_state(folder, job_id)
+    if state is None or state.over or not state.here or state.supervised:
+        return state
+    return _record_lost_supervisor(folder, state)
 
 
 def record_of(entry: local_jobs.LocalJob, state: LocalState, source: str) -> JobRecord:
@@ -201,16 +201,16 @@ def record_of(entry: local_jobs.LocalJob, state: LocalState, source: str) -> Job
     )
 
 
-def _record_lost_supervisor(entry: local_jobs.LocalJob, before: LocalState) -> LocalState:
+def _record_lost_supervisor(folder: Path, before: LocalState) -> LocalState:
     """Record the end of a job whose supervisor is gone and kill its remaining processes."""
     # The supervisor may have written the job's end since our last read.
-    state = read_local_state(entry.folder) or before
+    state = read_local_state(folder, before.job_id) or before
     if state.over:
         return state
-    for pid in processes_of_job(entry.job_id, str(entry.folder), state.shell):
+    for pid in processes_of_job(state.job_id, str(folder), state.shell):
         send(pid, signal.SIGKILL)
     reason = f"the job's supervisor (process {state.pid}) was killed or the machine rebooted"
     state = replace(state, state="NODE_FAIL", ended=time.time(), reason=reason)
     with contextlib.suppress(OSError):
-        write_record(entry.folder / LOCAL_STATE, state)
+        write_record(folder / LOCAL_STATE, state)
     return state

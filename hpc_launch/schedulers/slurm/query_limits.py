@@ -204,19 +204,15 @@ def _accounted(
     owners += [(f"account {of} (all users)", row, ()) for row in _account_rows(of, cluster)]
     missing = [f"QOS {one}: sacctmgr does not list it" for one in names if one not in known]
     found = tuple(in_force(_limits(owners)))
-    return QueueLimits(found, not_checked=(*missing, *_budgets(owners))), flags
+    budgets = [(owner, row[BUDGET]) for owner, row, _ in owners if row.get(BUDGET)]
+    used = [f"how much of the budget of {owner} is used (GrpTRESMins={budget})" for owner, budget in budgets]
+    return QueueLimits(found, not_checked=(*missing, *used)), flags
 
 
 def _limits(owners: Sequence[tuple[str, Row, Jobs]]) -> Iterator[Limit]:
     for owner, row, jobs in owners:
         used = {"jobs": sum(state == "RUNNING" for state, _, _ in jobs), "submitted": len(jobs)}
         yield from limits_in(owner, row, used)
-
-
-def _budgets(owners: Sequence[tuple[str, Row, Jobs]]) -> Iterator[str]:
-    for owner, row, _ in owners:
-        if row.get(BUDGET):
-            yield f"how much of the budget of {owner} is used (GrpTRESMins={row[BUDGET]})"
 
 
 def _account_rows(account: str, cluster: str) -> list[Row]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -272,14 +271,10 @@ def main(arguments: list[str]) -> int:
             for problem in filter(None, found):
                 sys.stdout.write(msgspec.json.encode(problem).decode() + "\n")
         return 0
-    from hpc_launch.schedulers.local.local_jobs import LocalJob
     from hpc_launch.schedulers.local.local_scheduler import current_state, end_job, warn_job
 
     action, job_id, folder = arguments
-    here = socket.gethostname()
-    state = current_state(
-        LocalJob(job_id=job_id, name="", path=folder, host=here, submitted=0.0, submitter=os.getpid())
-    )
+    state = current_state(job_id, Path(folder))
     if state is None:
         return 0
     if not state.over and state.here:

@@ -131,8 +131,7 @@ class SshScheduler(LocalScheduler):
     def record(self, entry: LocalJob) -> JobRecord | None:
         if not entry.hosts:
             return super().record(entry)
-        state = read_local_state(entry.folder)
-        state = state if state is not None and state.job_id == entry.job_id else None
+        state = read_local_state(entry.folder, entry.job_id)
         asked = self._asked.get(entry.job_id)
         if (state is None or not state.over) and (asked is None or time.monotonic() - asked > INTERVAL_S):
             state = self._ask_again(entry)
@@ -147,8 +146,8 @@ class SshScheduler(LocalScheduler):
 
     def cancel(self, job_id: str) -> None:
         entry = local_jobs.lookup(job_id)
-        state = read_local_state(entry.folder) if entry is not None else None
-        if entry is None or (state is not None and state.job_id == job_id and state.over):
+        state = read_local_state(entry.folder, job_id) if entry is not None else None
+        if entry is None or (state is not None and state.over):
             return
         self._asked.pop(job_id, None)
         self._ask(entry, "cancel")
