@@ -24,14 +24,10 @@ from typing import List, Optional, Sequence
 
 from hpc_launch.agent import program, say
 
-OPTIONS = [
-    "-oBatchMode=yes",
-    "-oLogLevel=ERROR",
-    "-oClearAllForwardings=yes",
-    "-oForwardAgent=no",
-    "-oForwardX11=no",
-    "-oPermitLocalCommand=no",
-]
+OPTIONS = (
+    "-oBatchMode=yes -oLogLevel=ERROR -oClearAllForwardings=yes -oForwardAgent=no -oForwardX11=no "
+    "-oPermitLocalCommand=no"
+).split()
 """For each ssh of hpc-launch."""
 SSH = [
     *("ssh", "-T", *OPTIONS, "-oConnectTimeout=20", "-oServerAliveInterval=2", "-oServerAliveCountMax=3"),

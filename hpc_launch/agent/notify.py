@@ -43,19 +43,9 @@ TITLES = {
     "no_progress": "makes no progress",
     "test": "is a test message",
 }
-_FIELDS = (
-    ("state", "state"),
-    ("reason", "reason"),
-    ("failure_class", "class"),
-    ("cause", "cause"),
-    ("advice", "advice"),
-    ("progress", "progress"),
-    ("points", "points"),
-    ("site", "site"),
-    ("job_id", "job"),
-    ("nodes", "nodes"),
-    ("look", "look further"),
-)
+_FIELDS = "state reason failure_class cause advice progress points site job_id nodes look".split()
+_LABELS = {"failure_class": "class", "job_id": "job", "look": "look further"}
+"""What is told of an event, in this order, and the labels of those that differ from their names."""
 
 
 def plain(value: Any, longest: int = LONGEST) -> str:
@@ -82,7 +72,7 @@ def facts(event: Dict[str, Any]) -> List[Tuple[str, str]]:
             " of %s" % total if total is not None else "",
             ", loss %s" % loss if loss is not None else "",
         )
-    return [(label, plain(known[name])) for name, label in _FIELDS if known.get(name) not in (None, "", [])]
+    return [(_LABELS.get(name, name), plain(known[name])) for name in _FIELDS if known.get(name) not in (None, "", [])]
 
 
 def text(event: Dict[str, Any]) -> str:

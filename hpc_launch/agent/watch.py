@@ -86,13 +86,6 @@ class Watch:
             poll.register(parent, select.POLLIN)
         if self.options.phases:
             poll.register(0, select.POLLIN)  # the pipe, open for both ways: it never ends
-        due = {
-            self.look_whether_over: 0.0,
-            self.look: 0.0,
-            self.check_hang: time.time() + self.hangs.every_s,
-            self.sample: time.time() + self.options.sample_every,
-            self.note_places: 0.0,
-        }
         every = {
             self.look_whether_over: VERDICT_S,
             self.look: LOOK_S,
@@ -100,6 +93,9 @@ class Watch:
             self.sample: self.options.sample_every,
             self.note_places: min(LOOK_S, self.options.sample_every),
         }
+        due = dict.fromkeys(every, 0.0)
+        for task in (self.check_hang, self.sample):
+            due[task] = time.time() + every[task]
         while os.getppid() == self.launcher:
             wait_s = max(min(self.marks_due or due[self.look], *due.values()) - time.time(), 0.05)
             ready = {descriptor for descriptor, _ in poll.poll(wait_s * 1000)}

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hpc_launch import __version__
+from hpc_launch.agent.checkpoints import size_of
 from hpc_launch.base.errors import Refused, UsageError, UserError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
@@ -124,7 +125,7 @@ def fetch(url: str, part: Path, say: Callable[[str], None]) -> None:
         version = _version(header)
         if version is None:
             part.unlink(missing_ok=True)
-        before = _size(part)
+        before = size_of(part)
         settings = [f"url = {_quoted(url)}", f"output = {part.name}", f"dump-header = {header.name}"]
         settings += [f'user-agent = "hpc-launch/{__version__}"']
         if before:
@@ -142,11 +143,11 @@ def fetch(url: str, part: Path, say: Callable[[str], None]) -> None:
         if done.returncode == NO_RANGES:
             say("the file has changed on the server, or it does not send parts; starting over")
             header.unlink(missing_ok=True)
-        attempts = 1 if _size(part) > before else attempts + 1
+        attempts = 1 if size_of(part) > before else attempts + 1
         if attempts >= ATTEMPTS:
             message = f"{url}: the connection was interrupted {attempts} times without receiving data: {reason}"
-            raise UserError(message, f"run the same command again to resume from byte {_size(part)}")
-        say(f"{reason}; resuming from byte {_size(part)}")
+            raise UserError(message, f"run the same command again to resume from byte {size_of(part)}")
+        say(f"{reason}; resuming from byte {size_of(part)}")
         time.sleep(PAUSE)
 
 
@@ -159,10 +160,6 @@ def _version(header: Path) -> str | None:
     fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     tag = fields.get("etag", "")
     return tag if tag and not tag.startswith("W/") else fields.get("last-modified")
-
-
-def _size(part: Path) -> int:
-    return part.stat().st_size if os.path.exists(part) else 0
 
 
 def _quoted(text: str) -> str:

@@ -11,21 +11,9 @@ from hpc_launch.plan.launch_plan import ContainerPlan
 
 Line = tuple[Text, ...]
 
-FROM_THE_JOB = (
-    "SLURM_*",
-    "HPC_LAUNCH_*",
-    "TORCH*",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "NODE_RANK",
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
+FROM_THE_JOB = tuple(
+    "SLURM_* HPC_LAUNCH_* TORCH* MASTER_ADDR MASTER_PORT RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK "
+    "NODE_RANK CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES".split()
 )
 """Host variables that the launcher in the container needs; a star matches all names with that prefix."""
 

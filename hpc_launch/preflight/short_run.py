@@ -39,9 +39,6 @@ class Level(Struct, frozen=True):
     """What it measured."""
 
 
-POLL_S = 1.0
-
-
 class Context(Struct, frozen=True):
     """What starts and follows short runs."""
 
@@ -92,7 +89,7 @@ def follow_short_run(
             context.say(f"{run.name}: {state_of(status)}")
 
     try:
-        return run, poll_until(context.tracker_of(run), run, enough, POLL_S, on_poll=tell)
+        return run, poll_until(context.tracker_of(run), run, enough, on_poll=tell)
     finally:
         cancel_run(run, context.scheduler)
 

@@ -61,7 +61,7 @@ def start_by_hand(
             master_addr=hosts[0].address,
             master_port=port,
             interfaces=[host.interface for host in hosts] if any(host.interface for host in hosts) else [],
-            devices=_devices(hosts),
+            devices=[",".join(map(str, host.devices)) for host in hosts] if any(host.devices for host in hosts) else [],
             parts="".join(part(name) for name in ("in_place", "private_folder")) if private else "",
             exports=container.exports,
             resume_exports=[],
@@ -79,11 +79,6 @@ def hostfile_of(hosts: Sequence[JobHost]) -> tuple[str, str]:
     lines = [f"{host.name} slots={max(host.devices) + 1 if host.devices else host.slots}\n" for host in hosts]
     names = [f"{host.name}:{','.join(map(str, host.devices))}" if host.devices else host.name for host in hosts]
     return "".join(lines), "@".join(names) if any(host.devices for host in hosts) else ""
-
-
-def _devices(hosts: Sequence[JobHost]) -> list[str]:
-    chosen = [",".join(map(str, host.devices)) for host in hosts]
-    return chosen if any(chosen) else []
 
 
 def _nodes(plan: LaunchPlan, names: Sequence[str]) -> tuple[JobHost, ...]:

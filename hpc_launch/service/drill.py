@@ -23,12 +23,11 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.progress_reader import first_step
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker, still_alive
-from hpc_launch.runs.status.wait_for_end import poll_until
+from hpc_launch.runs.status.wait_for_end import SHORT_RUN_S, poll_until
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
 
-POLL_S = 0.5
 LEAD_S = 120.0
 """How long a training may take to save and end, where the job file sets no `signal_before`."""
 END_S = 60.0
@@ -109,7 +108,7 @@ def drill(
             say("submitting the next attempt")
             given_up = time.monotonic() + END_S
             while still_alive(run, scheduler) is not None and time.monotonic() < given_up:
-                time.sleep(POLL_S)
+                time.sleep(SHORT_RUN_S)
             if len(run.attempts()) == 1:
                 submit_next(run, next_attempt(run)[1], scheduler, index=index)
             _second(watched, run.attempt(2))
@@ -130,7 +129,7 @@ class _WatchedDrill:
 
     def until(self, wanted: Callable[[RunStatus], bool], seconds: float | None = None) -> RunStatus:
         """The first status that is `wanted`, final or stuck; after `seconds`, the last one."""
-        return poll_until(self.tracker, self.run, wanted, POLL_S, seconds=seconds)
+        return poll_until(self.tracker, self.run, wanted, seconds=seconds)
 
 
 def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.diagnose.diagnosis import Diagnosis, Quote, Verdict
@@ -63,17 +63,13 @@ def verdict_record(
     """The record of a verdict made now."""
     facts: dict[str, Any] = to_builtins(diagnosis)
     del facts["evidence"]
+    same = asdict(verdict)
     return VerdictRecord(
-        action=verdict.action,
-        reason=verdict.reason,
+        not_before=now + same.pop("delay_s"),
+        **same,
         failure_class=diagnosis.failure_class,
         cause=diagnosis.cause,
         time=now,
-        not_before=now + verdict.delay_s,
-        exclude=verdict.exclude,
-        readmit=verdict.readmit,
-        sets=verdict.sets,
-        steps_used=verdict.steps_used,
         further=further,
         step=step,
         withdrawn=withdrawn,

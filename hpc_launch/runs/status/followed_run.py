@@ -248,15 +248,7 @@ class FollowedRun:
         continued = any(later.same_start(files) for later in self.files[at + 1 :])
         answer = self.answers.of(job_id) if self.answers and job_id else SchedulerAnswer(error=self.error)
         _, unsettled = self.unsettled.get(files.attempt.number, (0.0, self.error))
-        view = AttemptView(
-            files=files,
-            answer=answer,
-            now=now,
-            superseded=superseded,
-            continued=continued,
-            submitting=unsettled,
-            settle_s=settle_s,
-        )
+        view = AttemptView(files, answer, now, superseded, continued, submitting=unsettled, settle_s=settle_s)
         final = view.final_record
         if final is not None and not superseded and files.final is None:
             keep_final(files.attempt, final)

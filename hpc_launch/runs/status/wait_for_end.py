@@ -19,6 +19,8 @@ GONE_S = 60.0
 """The same for a job that no source knows: accounting may be late."""
 
 POLL_S = 1.0
+SHORT_RUN_S = 0.5
+"""Seconds between two looks, at a short run of `drill` or `doctor`."""
 
 OnChange = Callable[[RunStatus], None]
 
@@ -76,7 +78,6 @@ def poll_until(
     tracker: RunTracker,
     run: RunFolder,
     wanted: Callable[[RunStatus], bool],
-    poll_s: float,
     *,
     seconds: float | None = None,
     on_poll: OnChange = lambda _: None,
@@ -89,7 +90,7 @@ def poll_until(
         if wanted(status) or over or (seconds is not None and time.monotonic() - begin > seconds):
             return status
         on_poll(status)
-        time.sleep(poll_s)
+        time.sleep(SHORT_RUN_S)
 
 
 def over(status: RunStatus, tracker: RunTracker, run: RunFolder, confirmation: Confirmation) -> bool:

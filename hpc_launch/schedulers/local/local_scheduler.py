@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from hpc_launch.agent.job_processes import send
@@ -184,21 +185,8 @@ def current_state(job_id: str, folder: Path) -> LocalState | None:
 
 def record_of(entry: local_jobs.LocalJob, state: LocalState, source: str) -> JobRecord:
     """The record of a job in this state."""
-    return JobRecord(
-        job_id=entry.job_id,
-        state=state.state,
-        source=source,
-        as_of=time.time(),
-        name=state.name,
-        reason=state.reason,
-        exit_code=state.exit_code,
-        signal=state.signal,
-        nodes=compress(entry.hosts) if entry.hosts else state.host,
-        submitted=state.submitted,
-        started=state.started,
-        ended=state.ended,
-        restarts=0,
-    )
+    known, nodes = convert(state, JobRecord, from_attributes=True), compress(entry.hosts) if entry.hosts else state.host
+    return replace(known, job_id=entry.job_id, source=source, as_of=time.time(), nodes=nodes, restarts=0)
 
 
 def _record_lost_supervisor(folder: Path, before: LocalState) -> LocalState:
