@@ -211,6 +211,19 @@ def test_a_task_writes_the_same_files_as_who_looks_earlier(tmp_path: Path) -> No
     assert _files(sweep.point(1)).items() <= written.items()  # the script has gone on
 
 
+def test_a_sweep_that_others_can_change_is_only_read_whatever_they_wrote(tmp_path: Path) -> None:
+    sweep = begin_sweep(tmp_path, 3)
+    submit_points(sweep, FullQueue(tmp_path / "scheduler"))
+    (array,) = sweep.arrays()
+    sweep.run.path.chmod(0o777)
+    tasks = (array.path / "tasks").read_bytes()
+    (array.path / "tasks").write_bytes(
+        tasks + b"x 1 001 0\n-1 1 001 0\n7 7\n7 7 001 0 mark\n\xff\n" + b"9" * 5000 + b" 1 001 0\n"
+    )
+    assert sweep_status(sweep, {}).counts == {"PENDING": 3}
+    assert begun(sweep) == []
+
+
 def _files(run: RunFolder) -> dict[str, str]:
     """The files and links of a point, with their modes."""
     found = {}

@@ -8,6 +8,7 @@ for all points that share them (template-K/). A task writes the folder of its po
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping
@@ -21,12 +22,17 @@ from hpc_launch.base.json_records import read_record, record_text
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
+from hpc_launch.runs.records.run_info import changeable_by_others
 from hpc_launch.runs.records.submission import Intent, read_claim
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.script.parts import TASK_MARK
 
 _WRITTEN = "written"
 """The file of an array all of whose points have their folders."""
+
+
+_TASK = re.compile(r"(\d{1,9}) (\d{1,9}) (\d{3,5}) (\d{1,9})((?: \S+=\S*)*)", re.ASCII)
+_VALUE = re.compile(r" ([^\s=]+)=(\S*)")
 
 
 class PointAttempt(Struct, frozen=True):
@@ -54,17 +60,15 @@ class ArrayTask(Struct, frozen=True):
 
 
 def tasks_of(array: AttemptFolder) -> list[ArrayTask]:
-    """The tasks of an array."""
+    """The tasks of an array, without lines that are none."""
     try:
-        lines = [line.split() for line in read_text(array.path / "tasks").splitlines()]
+        lines = read_text(array.path / "tasks", errors="replace").splitlines()
     except OSError:
         return []
-    return [_task(*line) for line in lines if len(line) > 3]
-
-
-def _task(task: str, point: str, attempt: str, template: str, *values: str) -> ArrayTask:
-    marks = dict(value.split("=", 1) for value in values)
-    return ArrayTask(int(task), int(point), int(attempt), int(template), marks)
+    found = filter(None, map(_TASK.fullmatch, lines))
+    return [
+        ArrayTask(int(one[1]), int(one[2]), int(one[3]), int(one[4]), dict(_VALUE.findall(one[5]))) for one in found
+    ]
 
 
 def write_tasks(array: AttemptFolder, tasks: Iterable[ArrayTask]) -> None:
@@ -159,9 +163,10 @@ def create_point(sweep: SweepFolder, number: int) -> RunFolder:
 
 
 def write_points(sweep: SweepFolder) -> None:
-    """Write the folders of the points that are in a job array and have none yet, where this user may. Never raises."""
-    for array in sweep.arrays():
-        if sweep.run.is_foreign or os.path.exists(array.path / _WRITTEN) or not os.path.exists(array.job):
+    """Write the folders of the points that are in a job array and have none yet, in a sweep that only this user can
+    change. Never raises."""
+    for array in sweep.arrays() if changeable_by_others(sweep.run) is None else ():
+        if os.path.exists(array.path / _WRITTEN) or not os.path.exists(array.job):
             continue
         with suppress(OSError):
             for task in tasks_of(array):
