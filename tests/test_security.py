@@ -370,6 +370,33 @@ def test_a_secret_of_the_job_is_not_written_into_the_script(
     assert {one.code for one in refused(plan, keys, job=f"{job}secrets: [MY_STORE]\nretry: 1\n")} == {"HL206"}
 
 
+TOKEN = "hf_abcdefghijklmnop123"
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        ("env: {STORE: '${env.MY_TOKEN}'}", "HL206"),
+        ("run_dir: '/tmp/${env.MY_TOKEN}'", "HL206"),
+        ("args: {key: '${env.PLACE}'}", "HL211"),
+        (f"args: [--key, {TOKEN}]", "HL211"),
+        ("args: {url: 'https://me:pw@store.example/x'}", "HL211"),
+        ("args: {url: 'https://store.example/x'}", None),
+    ],
+)
+def test_no_token_reaches_the_script_under_another_name(
+    job: str, code: str | None, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "abc")
+    monkeypatch.setenv("PLACE", TOKEN)
+    if code is None:
+        assert "store.example" in plan(job=job).script
+        return
+    (finding,) = refused(plan, job=job)
+    assert finding.code == code
+    assert "secrets" in str(finding.hint)
+
+
 @pytest.mark.parametrize(
     "keys",
     [

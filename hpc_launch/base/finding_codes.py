@@ -58,7 +58,7 @@ class FindingCode(str, Enum):
     UNEVEN_GPUS = "HL208", "Inconsistent number of GPUs"
     INVALID_MODULE = "HL209", "Invalid module name"
     SECRET_NOT_SET = "HL210", "Secret not set"
-    SECRET_IN_ENV = "HL211", "Secret in `env:`"
+    SECRET_IN_ENV = "HL211", "Secret in the job file"
     INVALID_ARGUMENT = "HL212", "Invalid argument value"
     INVALID_RUN_DIR = "HL213", "Invalid run folder"
     INSECURE_SECRETS_FILE = "HL214", "Insecure or unreadable secrets file"

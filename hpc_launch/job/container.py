@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.job.type_hints import Mebibytes, Scalar, VariableName, short_form
 
-SECRET_NAME = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
+SECRET_NAME = re.compile(r"(^|[_.])(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
 """Searched in the name of a variable."""
 SECRET_VALUE = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|"

@@ -10,7 +10,7 @@ from typing import Any
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job.container import SECRET_NAME
+from hpc_launch.job.container import SECRET_NAME, SECRET_VALUE
 from hpc_launch.job.document import Document, KeyPath, flow_yaml
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer
@@ -28,7 +28,7 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
     written: dict[KeyPath, str] = {}
     for text in sets:
         key, equals, value = text.partition("=")
-        place = Place(f"--set {key}=…" if SECRET_NAME.search(key) else f"--set {text}")
+        place = Place(f"--set {key}=…" if SECRET_NAME.search(key) or SECRET_VALUE.search(text) else f"--set {text}")
         if not equals or not key.strip("."):
             message, hint = f"`--set {text}` is not of the form KEY=VALUE", "for example `--set args.lr=0.001`"
             findings.append(Finding(FindingCode.INVALID_SET_OPTION, message, place, hint))

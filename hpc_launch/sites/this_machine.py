@@ -18,7 +18,7 @@ from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.user_dirs import user
-from hpc_launch.job.container import Environment
+from hpc_launch.job.container import SECRET_NAME, Environment
 from hpc_launch.job.hostlist import SlotHost, expand, filter_hosts, names_or_text, read_hostfile
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
@@ -57,8 +57,9 @@ def _gpus() -> int:
 
 
 def names(environment: Mapping[str, str]) -> dict[str, str]:
-    """Values for `${…}` besides paths: user, home, hpc-launch's own interpreter and the shell's variables."""
-    values = {f"env.{name}": value for name, value in environment.items()}
+    """Values for `${…}` besides paths: user, home, hpc-launch's own interpreter and the shell's variables, except those
+    that are secrets by their names."""
+    values = {f"env.{name}": value for name, value in environment.items() if not SECRET_NAME.search(name)}
     values["home"] = os.path.expanduser("~")
     values["user"] = environment.get("USER") or environment.get("LOGNAME") or user()
     values["launcher.python"] = sys.executable
