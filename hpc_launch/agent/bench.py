@@ -1,6 +1,6 @@
 """Measure collectives on all nodes of a job, over message sizes, and all-reduce on every pair of nodes.
 
-    python -m hpc_launch_bench --per-node N [--seconds S]
+    python -m hpc_launch_bench --per-node N[,N...] [--seconds S]
 
 Started like a training: by the job's own launcher, in its environment or image, with PyTorch. The first process writes
 `bench.json` into the attempt's folder after each part. Bus bandwidth is defined as in nccl-tests (doc/PERFORMANCE.md).
@@ -12,6 +12,8 @@ import json
 import os
 import socket
 import time
+from bisect import bisect
+from itertools import accumulate
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter")
@@ -51,7 +53,7 @@ def rounds(nodes: int) -> Iterator[List[Tuple[int, int]]]:
 class Bench:
     """The measurement in one process. All processes take the same steps in the same order."""
 
-    def __init__(self, file: str, per_node: int, seconds: float) -> None:
+    def __init__(self, file: str, per_node: List[int], seconds: float) -> None:
         import torch
         import torch.distributed as dist
 
@@ -63,12 +65,16 @@ class Bench:
         dist.init_process_group("nccl" if self.gpu else "gloo", timeout=dt.timedelta(seconds=120))
         self.kind = "gpu" if self.gpu else "cpu"
         self.device = torch.device("cuda" if self.gpu else "cpu")
-        self.per_node, self.end = per_node, time.monotonic() + seconds
-        names = self.gathered(os.environ.get("SLURMD_NODENAME") or socket.gethostname())[::per_node]
+        self.end = time.monotonic() + seconds
+        counts = per_node if len(per_node) > 1 else per_node * (self.size // per_node[0])
+        self.first = list(accumulate([0, *counts]))
+        names = self.gathered(os.environ.get("SLURMD_NODENAME") or socket.gethostname())
+        names = [names[rank] for rank in self.first[:-1]]
         self.nodes = [name if names.count(name) == 1 else "%s#%d" % (name, at) for at, name in enumerate(names)]
         self.record: Dict[str, Any] = {
             "nodes": self.nodes,
-            "per_node": per_node,
+            "per_node": max(counts),
+            "slots": counts if len(per_node) > 1 else [],
             "backend": "nccl" if self.gpu else "gloo",
             "tool": "PyTorch %s" % torch.__version__,
             "curves": {},
@@ -168,7 +174,7 @@ class Bench:
         if [int(part) for part in self.torch.__version__.split(".")[:2]] < [2, 1]:
             self.record["not_measured"]["pairs"] = "PyTorch 2.1 or later is needed"
             return
-        mine, found, left = self.rank // self.per_node, {}, 0
+        mine, found, left = bisect(self.first, self.rank) - 1, {}, 0
         for at, pairs in enumerate(rounds(len(self.nodes))):
             if at >= MOST_ROUNDS or self.late():
                 left += len(pairs)
@@ -176,7 +182,7 @@ class Bench:
             for pair in pairs:
                 if mine in pair:
                     bandwidth = self.pair(pair)
-                    if self.rank == pair[0] * self.per_node:
+                    if self.rank == self.first[pair[0]]:
                         found[pair] = bandwidth
         for part in self.gathered(sorted(found.items())):
             self.record["pairs"] += [[a, b, bandwidth] for (a, b), bandwidth in part]
@@ -185,7 +191,7 @@ class Bench:
 
     def pair(self, pair: Tuple[int, int]) -> float:
         """Bus bandwidth of all-reduce in a group of the two nodes' processes."""
-        members = [node * self.per_node + local for node in pair for local in range(self.per_node)]
+        members = [rank for node in pair for rank in range(self.first[node], self.first[node + 1])]
         # Without the last word, every process of the job would have to take part in every group.
         group = self.dist.new_group(members, timeout=dt.timedelta(seconds=120), use_local_synchronization=True)
         call, real = self.operation("all-reduce", self.record["pair_bytes"], group, len(members))
@@ -197,10 +203,11 @@ class Bench:
 def main() -> None:
     """Measure, and report progress in the log."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--per-node", type=int, required=True)
+    parser.add_argument("--per-node", required=True)
     parser.add_argument("--seconds", type=float, default=420)
     args, _ = parser.parse_known_args()  # DeepSpeed adds --local_rank
-    bench = Bench(os.path.join(os.environ["HPC_LAUNCH_ATTEMPT_DIR"], "bench.json"), args.per_node, args.seconds)
+    file = os.path.join(os.environ["HPC_LAUNCH_ATTEMPT_DIR"], "bench.json")
+    bench = Bench(file, list(map(int, args.per_node.split(","))), args.seconds)
     bench.run()
     bench.dist.barrier()
     bench.dist.destroy_process_group()

@@ -62,7 +62,7 @@ def command(
     hpc-launch plan job.yaml --compare
     """
     checked = check_job(job, site=site, sets=sets, anywhere=True)
-    processes = checked.size.processes_per_node * checked.loaded.resolved.job.max_nodes if checked.size else 0
+    processes = checked.size.processes(checked.loaded.resolved.job.max_nodes) if checked.size else 0
     if processes > MOST_PROCESSES:
         raise UsageError(f"{processes:,} processes are too many to plan", f"plan at most {MOST_PROCESSES:,}")
     pace = _pace(run) if run is not None else None

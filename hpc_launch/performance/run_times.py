@@ -129,9 +129,8 @@ def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]
     if check is not None and check.seconds and start.started is not None and math.isfinite(check.seconds):
         found += [(start.started, "node_check"), (start.started + max(0.0, check.seconds), "preparation")]
     plan = plan_of(attempt) or PlanRecord()
-    processes = plan.processes_per_node or 1
     nodes = [
-        [(time, number, mark) for time, mark in history(start_events(path), processes)]
+        [(time, number, mark) for time, mark in history(start_events(path), plan.processes_of(number))]
         for number, path in islice(attempt.watcher_files(), START_NODES)
     ]
     marks = {number: "" for number, _ in islice(attempt.watcher_files(), START_NODES)}

@@ -291,6 +291,18 @@ class LaunchPlan(Struct, frozen=True):
         return len({host.slots for host in self.hosts}) > 1
 
     @property
+    def slots(self) -> tuple[int, ...]:
+        """Processes of each host where hosts differ; empty if each node has `processes_per_node`."""
+        return tuple(host.slots for host in self.hosts) if self.uneven else ()
+
+    @property
+    def shape(self) -> str:
+        """The processes of the nodes, for readers: `x 4 processes`."""
+        if self.uneven:
+            return f"with {' + '.join(map(str, self.slots))} processes"
+        return f"x {self.processes_per_node} process{'es' if self.processes_per_node > 1 else ''}"
+
+    @property
     def elastic(self) -> bool:
         """Whether the run can continue with fewer nodes."""
         return self.fewest_nodes < self.nodes

@@ -110,9 +110,10 @@ def _by_size(record: BenchRecord, name: str) -> dict[int, float]:
 
 
 def _shape(record: BenchRecord) -> str:
-    nodes, each, backend = record.shape
-    processes = f"{each} process{'es' if each > 1 else ''}"
-    return f"{nodes} node{'s' if nodes > 1 else ''} x {processes} with {backend} on this site"
+    nodes, each = len(record.nodes), record.per_node
+    shape = f"x {each} process{'es' if each > 1 else ''}"
+    shape = f"with {' + '.join(map(str, record.slots))} processes" if record.slots else shape
+    return f"{nodes} node{'s' if nodes > 1 else ''} {shape} with {record.backend} on this site"
 
 
 def _percent(share: float) -> str:
@@ -128,7 +129,8 @@ SECONDS = 600
 def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]) -> Level:
     """Run the job, keep the result with the site, and compare it with the last one of the same shape."""
     plan = whole.plan
-    arguments = f"[--per-node, {plan.processes_per_node}, --seconds, {SECONDS}]"
+    per_node = ",".join(map(str, plan.slots or (plan.processes_per_node,)))
+    arguments = f"[--per-node, '{per_node}', --seconds, {SECONDS}]"
     mine = [
         *sets,
         *short_sets(plan, "bench"),

@@ -37,7 +37,7 @@ LITTLE = GIB
 def job_level(prepared: PreparedJob) -> Level:
     """The job file, its site and its files. A job with errors never gets here: `prepare_job` refuses it."""
     plan = prepared.plan
-    lines = [f"{plan.name} fits site {plan.site}: {plan.nodes} nodes x {plan.processes_per_node} processes"]
+    lines = [f"{plan.name} fits site {plan.site}: {plan.nodes} nodes {plan.shape}"]
     lines += [f"warning: {finding.message}" for finding in prepared.warnings]
     folder = Path(plan.runs_folder)
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))

@@ -74,7 +74,6 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             plan=plan,
             version=__version__,
             by_hand="sbatch FILE" if plan.scheduler == "slurm" else "bash FILE",
-            shape=_shape(plan),
             **asdict(step),
             marker=MARKER,
             parts=_wrapped_lines(() if standalone else parts),
@@ -233,14 +232,6 @@ def _copies(copies: CopyPlan) -> Iterator[str]:
 def _array(name: str, values: Iterable[object]) -> str:
     words = (f"'{value}'" if "," in str(value) else quote(str(value)) for value in values)  # as ShellCheck wants commas
     return f"{name}=({' '.join(words)})"
-
-
-def _shape(plan: LaunchPlan) -> str:
-    """The number of processes of each node, for readers."""
-    if plan.uneven:
-        return f"with {' + '.join(str(host.slots) for host in plan.hosts)} processes"
-    count = plan.processes_per_node
-    return f"x {count} process{'es' if count > 1 else ''}"
 
 
 def _programs(plan: LaunchPlan, launcher: LauncherDescriptor) -> list[Text]:

@@ -13,6 +13,7 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import errors
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.runs.records.plan_record import plan_record
 from hpc_launch.schedulers.job_files import hosts_of, spares_of
 from hpc_launch.script.render import render
 from hpc_launch.sites.load_layers import read_sources, resolve
@@ -52,6 +53,8 @@ def test_uneven_slots_add_up(tmp_path: Path) -> None:
     assert result is not None, message
     assert (result.world_size, [host.slots for host in result.hosts]) == (20, [8, 8, 4])
     assert "#HOST c slots=4\n" in render(result)
+    assert "3 nodes with 8 + 8 + 4 processes" in render(result)
+    assert (plan_record(result).slots, result.shape) == ((8, 8, 4), "with 8 + 8 + 4 processes")
 
 
 def test_a_job_may_use_fewer_slots_and_other_hosts(tmp_path: Path) -> None:

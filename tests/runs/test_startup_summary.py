@@ -205,6 +205,16 @@ def test_a_node_that_writes_without_a_watcher_is_not_said_to_be_missing(tmp_path
     assert attempt.text() == "imports: 1 of 2 nodes; n3 not started"
 
 
+def test_a_host_with_fewer_slots_is_as_far_as_the_others(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path, scheduler="ssh", processes_per_node=2, slots=[2, 2, 1])
+    for number, ranks in enumerate(("01", "23", "4")):
+        events = [{"event": "start", "t": BEGAN}, {"event": "phase", "t": BEGAN + 1, "marks": {"-": "met"}}]
+        events += [{"event": "phase", "t": BEGAN + 2, "marks": {"-": "met", **dict.fromkeys(ranks, "torch")}}]
+        text = "".join(json.dumps(event) + "\n" for event in events)
+        (attempt.folder.agent / f"node-{number}.jsonl").write_text(text)
+    assert attempt.text() == "imports: 3 of 3 nodes"
+
+
 def test_the_first_step_ends_the_start(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path)
     attempt.node(0, "launcher")

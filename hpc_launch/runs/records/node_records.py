@@ -32,7 +32,9 @@ class BenchRecord(Struct, frozen=True, kw_only=True):
 
     nodes: tuple[str, ...]
     per_node: int
-    """Processes per node."""
+    """Processes per node: of the node with the most."""
+    slots: tuple[int, ...] = ()
+    """Processes of each node where they differ."""
     backend: str
     """`nccl` or `gloo`."""
     tool: str = ""
@@ -49,9 +51,9 @@ class BenchRecord(Struct, frozen=True, kw_only=True):
     time: float | None = None
 
     @property
-    def shape(self) -> tuple[int, int, str]:
-        """Measurements of the same shape can be compared."""
-        return len(self.nodes), self.per_node, self.backend
+    def shape(self) -> tuple[tuple[int, ...], str]:
+        """Processes of each node, and the backend. Measurements of the same shape can be compared."""
+        return self.slots or (self.per_node,) * len(self.nodes), self.backend
 
     def valid_pairs(self) -> list[tuple[int, int, float]]:
         """The pairs of two known nodes."""

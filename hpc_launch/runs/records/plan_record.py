@@ -50,6 +50,8 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     """Of the training, without spares."""
     spares: int = 0
     processes_per_node: int | None = None
+    slots: tuple[int, ...] = ()
+    """Processes of each host where hosts differ."""
     gpus_per_node: int | None = None
     world_size: int | None = None
     launcher: str = ""
@@ -79,6 +81,10 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     """The folder that relative paths of the job file start from."""
     job_file: str | None = None
     """The job file that the run was submitted from."""
+
+    def processes_of(self, node: int) -> int:
+        """The processes of a node, by its number; at least 1."""
+        return self.slots[node] if node < len(self.slots) else self.processes_per_node or 1
 
     @property
     def chooses_nodes(self) -> bool:

@@ -223,7 +223,7 @@ class StartupReader:
         written = _with_output(files.attempt) if len(watched) < len(names) else set()
         for number, name in enumerate(names):
             if number in watched:
-                yield NodeStart(name, self._history(watched[number], plan.processes_per_node or 1))
+                yield NodeStart(name, self._history(watched[number], plan.processes_of(number)))
             elif number not in written:  # what writes has started, if without a watcher
                 yield NodeStart(name)
 
