@@ -37,11 +37,19 @@ def expand(text: str) -> list[str]:
     Several brackets in a name, zero-padded numbers (`[08-11]`), and extra spaces or commas between names are read as
     scontrol reads them. Raises ValueError for an invalid list, or for more than MAX_HOSTS names.
     """
-    hosts: list[str] = []
+    return [host for host, _ in expand_slots(text, 0)]
+
+
+def expand_slots(text: str, default: int) -> list[tuple[str, int]]:
+    """Expand a host list whose items may end with their slots, such as `n[1-2]:8,n3:4`. Raises ValueError."""
+    hosts: list[tuple[str, int]] = []
     if re.search(r"[\[\]]", _ITEM.sub("", text)):
         raise ValueError(f"unbalanced brackets in the host list {_quoted(text)}")
     for item in _ITEM.findall(text):
-        hosts.extend(_expand_item(item, MAX_HOSTS - len(hosts)))
+        named, colon, slots = item.partition(":") if default else (item, "", "")
+        if colon and not (re.fullmatch("[0-9]{1,6}", slots) and 1 <= int(slots) <= MAX_SLOTS):
+            raise ValueError(f"{_quoted(item)} in the host list does not end with 1 to {MAX_SLOTS} slots")
+        hosts += [(name, int(slots or default)) for name in _expand_item(named, MAX_HOSTS - len(hosts))]
     return hosts
 
 

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.hostlist import expand
+from hpc_launch.job.hostlist import expand_slots
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer, merge
 from hpc_launch.job.reader import check, long_form, read
@@ -68,7 +68,8 @@ class Hostfile(Struct, frozen=True, kw_only=True):
     """A request for a hostfile."""
 
     hosts: str | None = None
-    """The nodes as a Slurm host list, such as n[1-4]. Default: the nodes of the Slurm job around it."""
+    """The nodes as a Slurm host list, with slots where they differ: n[1-4], or n[1-2]:8,n3:4. Default: the nodes of the
+    Slurm job around it."""
     slots: Annotated[int, Meta(ge=1)] = 1
     """Processes per node: its GPUs."""
     suffix: str = ""
@@ -146,15 +147,15 @@ class NodeScript(JobOptions, frozen=True, kw_only=True):
 
 def hosts_of(asked: Hostfile) -> tuple[list[JobHost], list[Finding]]:
     """The hosts of a hostfile; none with a finding if the host list is invalid or names a node twice."""
-    hint = "use Slurm's syntax, each node once: n[1-4],m07; inside a Slurm job --hosts can be left out"
-    message, names = "no hosts given", []
+    hint = "use Slurm's syntax, each node once: n[1-4],m07:8; inside a Slurm job --hosts can be left out"
+    message, hosts = "no hosts given", []
     try:
-        names = expand(asked.hosts or "")
+        hosts = expand_slots(asked.hosts or "", asked.slots)
     except ValueError as error:
         message = str(error)
-    twice = next((name for name, count in Counter(names).items() if count > 1), None)
-    if names and twice is None:
-        return [JobHost(f"{name}{asked.suffix}", asked.slots, f"{name}{asked.suffix}") for name in names], []
+    twice = next((name for name, count in Counter(name for name, _ in hosts).items() if count > 1), None)
+    if hosts and twice is None:
+        return [JobHost(f"{name}{asked.suffix}", slots, f"{name}{asked.suffix}") for name, slots in hosts], []
     if twice is not None:
         # runner.py refuses such a file: "Hostfile contains multiple entries for host".
         message = f"`{twice}` is listed twice"

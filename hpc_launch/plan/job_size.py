@@ -38,6 +38,11 @@ class JobSize(Struct, frozen=True):
         """The number of processes on the first `nodes` nodes."""
         return sum(self.slots[:nodes]) if self.slots else nodes * self.processes_per_node
 
+    def gpus(self, nodes: int) -> int:
+        """The number of GPUs of the first `nodes` nodes: where hosts differ, one for each of their slots."""
+        slots = self.slots[:nodes] if self.gpus_per_node and len(set(self.slots)) > 1 else ()
+        return sum(slots) + (nodes - len(slots)) * self.gpus_per_node
+
 
 def job_size(draft: PlanDraft) -> JobSize | None:
     """The size of the job; None with a finding if the queue is unknown."""

@@ -22,7 +22,7 @@ from hpc_launch.sites.queues import LimitRow
 
 def limit_row(size: JobSize, nodes: int) -> LimitRow | None:
     """The row of the queue's limits for a job with so many nodes."""
-    gpus = size.gpus_per_node * nodes
+    gpus = size.gpus(nodes)
     rows = size.queue.limits
     return next((row for row in rows if count_holds(row.nodes, nodes) and count_holds(row.gpus, gpus)), None)
 
@@ -127,7 +127,7 @@ def _check_counts(draft: PlanDraft, size: JobSize) -> None:
         words = " or ".join(map(str, allowed))
         message = f"{size.gpus_per_node} GPUs per node requested; queue `{size.queue_name}` offers {words}"
         draft.fault(FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), f"request {words} per node")
-    total = size.gpus_per_node * job.held_nodes
+    total = size.gpus(job.held_nodes)
     if queue.gpus is not None and not count_holds(queue.gpus, total):
         message = f"{total} GPUs in total requested; queue `{size.queue_name}` accepts {queue.gpus}"
         hint = "request another number, or choose another queue"

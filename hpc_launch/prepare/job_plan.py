@@ -107,7 +107,7 @@ def known_training(checked: CheckedJob) -> KnownTraining | str:
     gpu = gpu_of_node_class(size.queue.node_class, size.node_class, resolved.site.fabric)
     if not isinstance(gpu, Gpu):
         return gpu.reason
-    if setup.layout.world_size != size.gpus_per_node * resolved.job.max_nodes:
+    if setup.layout.world_size != size.gpus(resolved.job.max_nodes):
         return "it does not run one process per GPU"
     return KnownTraining(model, setup, replace(gpu, per_node=size.gpus_per_node))
 
@@ -227,7 +227,7 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     @property
     def gpus(self) -> int:
         """GPUs that the job holds."""
-        return self.size.gpus_per_node * self.nodes
+        return self.size.gpus(self.nodes)
 
     @property
     def job_gpu_hours(self) -> float | None:
@@ -247,7 +247,7 @@ def job_plan(
     divides = not any(found.code in LAYOUT_CODES for found in errors(checked.findings))
     step_s = None
     if estimate is not None and isinstance(estimate.training, JobTraining) and isinstance(estimate.gpu, Gpu):
-        shared = layout.world_size != size.gpus_per_node * job.max_nodes  # a GPU runs several processes, or none
+        shared = layout.world_size != size.gpus(job.max_nodes)  # a GPU runs several processes, or none
         step_s = None if shared else step_time(estimate.model, estimate.training.setup, estimate.gpu)
     scaled = scaled_pace(checked, pace) if pace is not None else None
     row = limit_row(size, job.held_nodes)
@@ -293,5 +293,5 @@ def _walltime(
         start_s=(pace.start_s if pace is not None else None) or 0.0,
         limit_s=size.time_s,
         lead_s=job.checkpoint.signal_before or 0.0,
-        gpus=size.gpus_per_node * job.held_nodes,
+        gpus=size.gpus(job.held_nodes),
     )

@@ -45,6 +45,8 @@ def plan_lines(plan: JobPlan) -> Iterator[str]:
 def _job(plan: JobPlan) -> Iterator[str]:
     size = plan.size
     gpus = f" × {size.gpus_per_node} GPUs" if size.gpus_per_node else ""
+    if gpus and len(set(size.slots)) > 1:
+        gpus = f" with {' + '.join(map(str, size.slots))} GPUs"
     gpu = plan.estimate.gpu if plan.estimate is not None else None
     kind = f" ({gpu.name})" if isinstance(gpu, Gpu) and size.gpus_per_node else ""
     time = f", {format_time(size.time_s)}" if size.time_s is not None else ""

@@ -27,6 +27,10 @@ with open(f"seen-{os.environ['RANK']}", "w") as note:
         ([], "inside a Slurm job"),
         (["--hosts", "n[1-"], "Slurm's syntax"),
         (["--hosts", "n1,n2,n1"], "each node once"),
+        (["--hosts", "n[1-2]:8,n1:4"], "`n1` is listed twice"),
+        (["--hosts", "n1:0"], "'n1:0' in the host list does not end with 1 to 1024 slots"),
+        (["--hosts", "n1:8:8"], "'n1:8:8' in the host list does not end with"),
+        (["--hosts", "n1:"], "'n1:' in the host list does not end with"),
     ],
 )
 def test_a_host_list_that_is_none(config: Config, options: list[str], hint: str) -> None:
@@ -44,10 +48,10 @@ def test_inside_a_job_its_nodes_and_gpus_are_meant(config: Config, monkeypatch: 
 
 @pytest.mark.torch("deepspeed")
 def test_deepspeed_reads_the_hostfile(config: Config, tmp_path: Path) -> None:
-    assert config("hostfile", "--hosts", "n[1-2]", "--slots", "8", "-o", "hosts").code == 0
+    assert config("hostfile", "--hosts", "n[1-2],n3:4", "--slots", "8", "-o", "hosts").code == 0
     code = "from deepspeed.launcher.runner import fetch_hostfile; print(dict(fetch_hostfile('hosts')))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "{'n1': 8, 'n2': 8}"
+    assert done.stdout.splitlines()[-1] == "{'n1': 8, 'n2': 8, 'n3': 4}"
 
 
 @pytest.mark.parametrize(
