@@ -48,6 +48,7 @@ def describe(python: str) -> Dict[str, Any]:
     """What the host has. `python` is the interpreter of hpc-launch where it was asked."""
     found, faults = {}, []  # type: Dict[str, Any], List[str]
     measures = {
+        "machine": machine,
         "cpus": lambda: len(os.sched_getaffinity(0)),
         "threads_per_core": threads_per_core,
         "memory": memory,
@@ -95,6 +96,11 @@ def line(path: str) -> str:
             return file.readline(4096).strip()
     except (OSError, ValueError):
         return ""
+
+
+def machine() -> str:
+    """What two names of one machine have in common, and two containers on it have not."""
+    return "%s %s" % (line("/proc/sys/kernel/random/boot_id"), os.readlink("/proc/self/ns/net"))
 
 
 def threads_per_core() -> int:

@@ -69,6 +69,8 @@ class HostFacts(Struct, frozen=True, kw_only=True):
     """What a host has (agent/describe_host.py); None for what could not be found out."""
 
     cpus: Count
+    machine: Text = ""
+    """What two names of one machine have in common."""
     threads_per_core: Annotated[int, Meta(ge=1, le=16)] = 1
     memory: Mebibytes | None = None
     arch: Text | None = None

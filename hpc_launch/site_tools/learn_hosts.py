@@ -17,11 +17,12 @@ import msgspec
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import read_text
-from hpc_launch.base.findings import errors
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.installed import AGENT
 from hpc_launch.job.hostlist import SlotHost, compress, read_hostfile
 from hpc_launch.prepare.prepare import this_machine
-from hpc_launch.schedulers.ssh.ssh_hosts import HostReply, ask_hosts
+from hpc_launch.schedulers.ssh.ssh_hosts import TWICE_HINT, HostReply, ask_hosts, one_machine
 from hpc_launch.site_tools.draft_profile import (
     LearnContext,
     ProfileDraft,
@@ -79,7 +80,8 @@ class LearnedHosts:
 def learn_hosts(file: Path, name: str | None) -> LearnedHosts:
     """Query the hosts of a host file, and draft a profile of those that answer.
 
-    Raises UsageError for an invalid name or file or if no host answers, Refused for invalid lines of the file.
+    Raises UsageError for an invalid name or file or if no host answers, Refused for invalid lines of the file and for
+    a machine that has two.
     """
     name = profile_name(name, file.stem)
     listed = _read(file)
@@ -87,6 +89,11 @@ def learn_hosts(file: Path, name: str | None) -> LearnedHosts:
     if not hosts:
         host, fault = next(iter(faults.items()))
         raise UsageError(f"no host answers; {host}: {fault}", f"`ssh -o BatchMode=yes {host} true` must work")
+    twice = one_machine({host: facts.machine for host, facts in hosts.items()})
+    if twice:
+        raise Refused(
+            [Finding(FindingCode.INVALID_HOSTFILE, text, Place(str(file)), TWICE_HINT) for text in twice.values()]
+        )
     values = names(os.environ)
     runs = _existing(values["runs"])
     folders = _shared_folders(hosts, [runs, os.getcwd()])

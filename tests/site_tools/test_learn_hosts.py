@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from hpc_launch.job.hostlist import SlotHost
+from hpc_launch.schedulers.ssh.ssh_hosts import one_machine
 from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft
 from hpc_launch.site_tools.host_facts import HostFacts, common_network, differences, read_facts
 from hpc_launch.site_tools.learn_hosts import PROGRAM, draft_hosts, learn_hosts
@@ -203,6 +204,9 @@ def test_the_program_on_the_host_reads_what_is_there(tmp_path: Path) -> None:
         ("NVIDIA ?[2J", 0, "535.1"),
     ]
     assert (found.pdsh, found.runtimes[0], found.folders[0]) == ("rsh", "apptainer", str(tmp_path))
+    assert one_machine({"n1": found.machine, "10.77.0.1": found.machine, "n2": " net:[4]", "n3": " net:[4]"}) == {
+        "10.77.0.1": "10.77.0.1 and n1 are two names of one machine"
+    }
     assert found.launcher_python is not None
     assert found.launcher_python.version == sys.version.split()[0]
     assert "/a\x1bb" not in found.folders

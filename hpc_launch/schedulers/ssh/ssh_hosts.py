@@ -199,6 +199,22 @@ def holders_of(run: str, leases: Mapping[str, HostLeases]) -> dict[str, list[str
     return states
 
 
+TWICE_HINT = "keep one of its names"
+MACHINE = 'echo "$(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/net)"'
+"""Prints what two names of one machine have in common, as agent/describe_host.py does."""
+_MACHINE = re.compile(r"[0-9a-f-]{36} net:\[\d+\]")
+
+
+def one_machine(machines: Mapping[str, str]) -> dict[str, str]:
+    """The hosts that are the machine of an earlier one, with a message. `machines`: what MACHINE printed on each."""
+    first: dict[str, str] = {}
+    found = {}
+    for host, machine in machines.items():
+        if _MACHINE.fullmatch(machine) and first.setdefault(machine, host) != host:
+            found[host] = f"{host} and {first[machine]} are two names of one machine"
+    return found
+
+
 _NAME = "hpc_launch.schedulers.ssh.ssh_hosts"
 _LONGEST = 500
 
@@ -244,22 +260,22 @@ def _plain(text: str) -> str:
     return re.sub(r"[^ -~]", "?", text)[:_LONGEST]
 
 
-def problem_of(host: str, run_folder: str, first: str) -> HostProblem | None:
-    """Why a run cannot use a host, seen from the first one, on which this runs; None if it can."""
+def problem_of(host: str, run_folder: str, first: str) -> tuple[HostProblem | None, str]:
+    """Why a run cannot use a host, seen from the first one, on which this runs; None if it can. And its machine."""
     words = ["true"]
     if run_folder:  # as text: the host may not have the run folder
         words = ["python3", "-I", "-c", PROGRAM.read_text("utf-8"), os.path.basename(run_folder)]
     try:
-        answer = on_host(host, [exec_line(words)], timeout_s=40, origin=first)
+        answer = on_host(host, [MACHINE, exec_line(words)], timeout_s=40, origin=first)
     except Unreachable as error:
-        return HostProblem(host, str(error), error.hint)
+        return HostProblem(host, str(error), error.hint), ""
     except (OSError, subprocess.TimeoutExpired):
-        return HostProblem(host, f"{host} does not answer over ssh")
+        return HostProblem(host, f"{host} does not answer over ssh"), ""
+    machine, *used = answer.output.splitlines() or [""]
     if answer.code != 0:
-        return HostProblem(host, f"{host}: {answer.error or f'exit code {answer.code}'}")
-    used = answer.output.strip().splitlines()
+        return HostProblem(host, f"{host}: {answer.error or f'exit code {answer.code}'}"), machine
     hint = "exclude it (`--set exclude=[HOST]`), or wait for the other run"
-    return HostProblem(host, f"{host}: {used[0]}", hint) if used else None
+    return (HostProblem(host, f"{host}: {used[0]}", hint) if used else None), machine
 
 
 def main(arguments: list[str]) -> int:
@@ -267,9 +283,12 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "check":
         _, run_folder, first = arguments[:3]
         with ThreadPoolExecutor(max_workers=32) as pool:
-            found = pool.map(lambda host: problem_of(host, run_folder, first), arguments[2:])
-            for problem in filter(None, found):
-                sys.stdout.write(msgspec.json.encode(problem).decode() + "\n")
+            found = list(pool.map(lambda host: problem_of(host, run_folder, first), arguments[2:]))
+        twice = one_machine(dict(zip(arguments[2:], (machine for _, machine in found), strict=True)))
+        code = FindingCode.INVALID_HOSTFILE
+        problems = [HostProblem(host, f"{code} {text}", TWICE_HINT) for host, text in twice.items()]
+        for problem in filter(None, [*(problem for problem, _ in found), *problems]):
+            sys.stdout.write(msgspec.json.encode(problem).decode() + "\n")
         return 0
     from hpc_launch.schedulers.local.local_scheduler import current_state, end_job, warn_job
 
