@@ -25,7 +25,7 @@ from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_ov
 from hpc_launch.runs.collect_evidence import gather, rulebook, with_original
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore, quotes
-from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan, plan_of
+from hpc_launch.runs.records.plan_record import PlanRecord, changed_size, newest_plan, plan_of
 from hpc_launch.runs.records.run_info import Journal, read_info, refuse_foreign
 from hpc_launch.runs.records.verdict_record import VerdictRecord, verdict_record
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
@@ -164,12 +164,16 @@ def make_verdict(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: bool
     trained = complete(context, step)
     if trained is not None and verdict.action not in ("STOP", "NONE"):
         verdict = Verdict("STOP", f"{trained}; then it ended with {diagnosis.failure_class}. To repeat it, resubmit it")
-    if verdict.sets:
+    plan = plan_of(context.attempt)
+    if verdict.sets or (verdict.exclude and plan is not None and plan.scheduler == "ssh"):
         try:
-            next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude, readmit=verdict.readmit)
+            ready, _ = next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude, readmit=verdict.readmit)
         except UserError as error:
             reason = f"{verdict.reason}; the changed job is refused: {' '.join(str(error).split())}"
             verdict = Verdict("STOP", reason)
+        else:
+            words = changed_size(plan, ready.plan.world_size)
+            verdict = structs.replace(verdict, reason=f"{verdict.reason}; {words}" if words else verdict.reason)
     return verdict_record(
         diagnosis, verdict, context.view.now, further=progress.further, step=step, withdrawn=withdrawn
     )

@@ -34,6 +34,7 @@ from hpc_launch.runs.groups.job_arrays import (
     was_never_submitted,
 )
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.plan_record import changed_size, newest_plan
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker, alive_by
@@ -145,6 +146,8 @@ def resubmit(
     if not confirmed:
         _confirm_completed(run, index, listener)
     prepared_job, prepared = next_attempt(run, sets=sets, exclude=exclude)
+    if words := changed_size(newest_plan(run), prepared.plan.world_size):
+        listener.say(words)
     listener.warn(prepared_job.warnings)
     warn_about_node_health(prepared_job.plan, listener)
     warn_about_shared_checkpoints(prepared_job.plan, index, listener, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -174,6 +175,37 @@ def test_a_host_that_answers_again_is_used_again_where_that_was_the_reason(
     verdict = VerdictRecord(action="RETRY")
     assert list(hosts_back(context, verdict)) == (["n1"] if cause == "host_connection" else []), "n2 is down"
     assert list(hosts_back(context, VerdictRecord(action="RETRY_ELSEWHERE", exclude=("n1",)))) == []
+
+
+HOSTS = """\
+name: lab
+title: Three hosts
+scheduler: {type: ssh, hosts: {n1: 2, n2: 2, n3: 1}}
+node_classes: {host: {cpus: 2}}
+queues: {all: {node_class: host, memory: omit}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("batch", "action", "reason"),
+    [
+        (12, "RETRY_ELSEWHERE", "; the next attempt has 3 processes instead of 4"),
+        (8, "STOP", r"; the changed job is refused: .*HL610 the global batch 8 is not divisible by .* 3"),
+    ],
+)
+def test_fewer_processes_are_announced_and_refused_where_the_batch_needs_them(
+    runs: Path, scheduler: FakeScheduler, batch: int, action: str, reason: str
+) -> None:
+    job = f"name: tiny\nnodes: 2\nlauncher: torchrun\ntime: 60\nscript: {__file__}\n"
+    job += f"strategy: {{name: ddp, global_batch: {batch}, micro_batch: 1}}\n"
+    plan = {"scheduler": "ssh", "recovery": RetryPlan(nodes=2, least_nodes=2, site_hosts=3), "world_size": 4}
+    texts = {"job_yaml": job, "site_yaml": HOSTS, "site": "lab", "scheduler": "ssh", "secrets": {}}
+    run, _, job_id = submit_new(prepared(runs, plan=plan, **texts), scheduler)
+    fail(run, scheduler, job_id)
+    drive(run, scheduler, "node_failure", "RETRY_ELSEWHERE", "n2")
+    verdict = json.loads(run.attempts()[0].verdict.read_text())
+    assert verdict["action"] == action
+    assert re.search(reason, verdict["reason"]), verdict
 
 
 def test_the_environment_of_a_script_that_was_killed_is_removed(runs: Path, scheduler: FakeScheduler) -> None:

@@ -131,9 +131,13 @@ def size_change(attempt: AttemptFolder) -> str | None:
     """How many processes the attempt has instead of those of the one before, as text; None for as many."""
     before = next(attempt.run.attempts_before(attempt), None)
     old, new = plan_of(before) if before is not None else None, plan_of(attempt)
-    if old is None or new is None or None in (old.world_size, new.world_size) or old.world_size == new.world_size:
-        return None
-    return f"attempt {attempt.number} has {new.world_size} processes instead of {old.world_size}"
+    return changed_size(old, new.world_size, f"attempt {attempt.number}") if new is not None else None
+
+
+def changed_size(old: PlanRecord | None, new: int | None, who: str = "the next attempt") -> str | None:
+    """`the next attempt has 3 processes instead of 4`; None for as many, and where one is unknown."""
+    before = old.world_size if old is not None else None
+    return None if before is None or new is None or before == new else f"{who} has {new} processes instead of {before}"
 
 
 def progress_patterns(plan: PlanRecord | None) -> dict[str, re.Pattern[str]]:
