@@ -102,21 +102,24 @@ def ladder(
     job: Path, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
 ) -> Iterator[Level]:
     """Run the levels in order; the first that fails is the last."""
-    for name, changes in _levels(whole):
+    for name, changes in sizes(whole):
         level = _run_level(name, job, whole, context, site=site, sets=[*sets, *changes])
         yield level
         if level.state == "failed":
             return
 
 
-def _levels(whole: PreparedJob) -> Iterator[tuple[str, list[str]]]:
-    """The sizes below the whole job's, and the `--set` options that give them."""
-    plan = whole.plan
+def sizes(whole: PreparedJob) -> Iterator[tuple[str, list[str]]]:
+    """The sizes below the whole job's, and the `--set` options that give them: one node is each host in turn."""
+    plan, excluded = whole.plan, list(whole.loaded.resolved.job.exclude)
     if plan.processes_per_node > 1:
         gpus = ["gpus_per_node=1"] if plan.gpus_per_node else []
         yield ("one GPU" if gpus else "one process"), ["nodes=1", "processes_per_node=1", *gpus]
     if plan.nodes > 1:
         yield "one node", ["nodes=1"]
+    for host in plan.hosts[:-1]:
+        excluded.append(host.name)
+        yield "one node", ["nodes=1", f"exclude={json.dumps(excluded)}"]
     if plan.nodes > 2:
         yield "two nodes", ["nodes=2"]
     yield "whole job", []
@@ -143,7 +146,8 @@ def _run_level(
     if status.state == "COMPLETED" or works(status):
         last = max(seen, default=None)
         words = f"the training reached step {last}" if last is not None else "the training ended well"
-        return Level(name, "ok", (words,), run.name)
+        where = f"{prepared.plan.hosts[0].name}: " if name == "one node" and prepared.plan.hosts else ""
+        return Level(name, "ok", (where + words,), run.name)
     diagnosis = diagnose_attempt(run.attempt(1))
     lines = [state_of(status), diagnosis.advice]
     return Level(name, "failed", tuple(line for line in lines if line), run.name)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch import cli
+from hpc_launch.preflight.short_run import sizes
+from hpc_launch.prepare.prepare import prepare_job
 from tests.here import launch
 
 COUNTS = "import os, time\nfor step in range(1, 2000):\n    print('step', step, flush=True)\n    time.sleep(0.05)\n"
@@ -40,6 +42,22 @@ def test_a_job_file_with_errors_ends_at_the_first_level(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stdout.startswith("job           failed       job.yaml:7:1: HL")
     assert "queue" not in done.stdout
+
+
+def test_each_host_without_a_scheduler_trains_alone_before_all_do(tmp_path: Path) -> None:
+    hosts = "scheduler: {type: ssh, hosts: {a: 2, b: 2, c: 1}}\nnode_classes: {host: {cpus: 2}}\n"
+    (tmp_path / "lab.yaml").write_text(f"name: lab\n{hosts}queues: {{all: {{node_class: host, memory: omit}}}}\n")
+    write(tmp_path, COUNTS, "time: 60\n")
+    sets = ("nodes=3", "processes_per_node=null")
+    whole = prepare_job(tmp_path / "job.yaml", site=str(tmp_path / "lab.yaml"), sets=sets)
+    assert list(sizes(whole)) == [
+        ("one process", ["nodes=1", "processes_per_node=1"]),
+        ("one node", ["nodes=1"]),
+        ("one node", ["nodes=1", 'exclude=["a"]']),
+        ("one node", ["nodes=1", 'exclude=["a", "b"]']),
+        ("two nodes", ["nodes=2"]),
+        ("whole job", []),
+    ]
 
 
 def test_what_a_run_says_is_printed_without_control_characters() -> None:
