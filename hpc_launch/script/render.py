@@ -215,8 +215,10 @@ def _host_arrays(plan: LaunchPlan, launcher: LauncherDescriptor) -> Iterator[str
     names = {variable.name for variable in plan.variables}
     if names.isdisjoint(_GPU_VARIABLES) and any(host.devices for host in plan.hosts):
         yield _array("job_devices", [",".join(map(str, host.devices)) for host in plan.hosts])
-    if names.isdisjoint((NCCL_INTERFACES, GLOO_INTERFACES)) and any(host.interface for host in plan.hosts):
-        yield _array("job_interfaces", [host.interface for host in plan.hosts])
+    interfaces = [host.interface for host in plan.hosts]
+    alike = plan.step.kind != "once" or len(set(interfaces)) == 1  # the program hands on what its own host has
+    if names.isdisjoint((NCCL_INTERFACES, GLOO_INTERFACES)) and any(interfaces) and alike:
+        yield _array("job_interfaces", interfaces)
 
 
 def _copies(copies: CopyPlan) -> Iterator[str]:

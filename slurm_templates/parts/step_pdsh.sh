@@ -7,6 +7,7 @@ enter() { # NODE
     # shellcheck source=/dev/null
     . "$environment" || exit
     export HPC_LAUNCH_NODE HPC_LAUNCH_PYTHONPATH=${PYTHONPATH+=$PYTHONPATH} # DeepSpeed changes PYTHONPATH next
+    [ -z "${job_interfaces[$1]:-}" ] || export NCCL_SOCKET_IFNAME="=${job_interfaces[$1]}" GLOO_SOCKET_IFNAME=${job_interfaces[$1]}
     before_each_node
     uname -n >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.began" || exit
     exec >>"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.log" 2>&1 </dev/null
@@ -30,7 +31,7 @@ end_with() { # SHELL CONNECTION NODE
     pkill -KILL -s "$1"
     : >"$mark.over"
 }
-{ declare -p environment job_umask; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+{ declare -p environment job_umask; declare -p job_interfaces 2>/dev/null; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 { declare -f end_with; printf 'end_with "$@"\n'; } >"$attempt_dir/end_with.sh" || die "cannot write $attempt_dir/end_with.sh"
 phase=training
 start_over_ssh() {
