@@ -296,6 +296,12 @@ class LaunchPlan(Struct, frozen=True):
         return tuple(host.slots for host in self.hosts) if self.uneven else ()
 
     @property
+    def gpus(self) -> int:
+        """The GPUs of the nodes and spares: where hosts differ, one for each of their slots."""
+        own = sum(self.slots) if self.uneven and self.gpus_per_node else self.nodes * self.gpus_per_node
+        return own + self.spares * self.gpus_per_node
+
+    @property
     def shape(self) -> str:
         """The processes of the nodes, for readers: `x 4 processes`."""
         if self.uneven:

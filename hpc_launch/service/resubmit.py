@@ -151,8 +151,7 @@ def resubmit(
     listener.warn(prepared_job.warnings)
     warn_about_node_health(prepared_job.plan, listener)
     warn_about_shared_checkpoints(prepared_job.plan, index, listener, run)
-    edited = edited_since(run)
-    if edited is not None:
+    if edited := edited_since(run):
         listener.say(f"{edited} has changed since; this run uses the job file it was submitted with")
     with listener.doing("submitting the job") as doing:
         scheduler = scheduler_for(prepared.scheduler)

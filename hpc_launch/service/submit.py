@@ -37,8 +37,7 @@ def confirm_cost(prepared: PreparedJob, listener: Listener, jobs: int = 1) -> No
     """
     plan, resolved = prepared.plan, prepared.loaded.resolved
     most, time_s = resolved.job.confirm_gpu_hours, plan.time_limit_s
-    slots = sum(plan.slots) if plan.gpus_per_node else 0
-    gpus = (slots or plan.nodes * plan.gpus_per_node) + plan.spares * plan.gpus_per_node
+    gpus = plan.gpus
     if most is None or time_s is None or jobs * gpus * time_s <= most * 3600:
         return
     hours = jobs * gpus * time_s / 3600
