@@ -67,10 +67,11 @@ class LearnedHosts:
 
     def as_json(self) -> dict[str, object]:
         """Output of `sites learn --hosts FILE --json`, except for the file name."""
+        facts = msgspec.to_builtins(self.hosts)
         return {
             "name": self.draft.name,
             "status": self.draft.data["status"],
-            "hosts": msgspec.to_builtins(self.hosts),
+            "hosts": {host: {key: one[key] for key in one if key != "machine"} for host, one in facts.items()},
             "unreachable": dict(self.faults),
             "folders": {path: list(sharing) for path, sharing in self.folders.items()},
             "differences": msgspec.to_builtins(self.differences),
