@@ -151,23 +151,24 @@ def _mapping(
         key_path = (*path, key)
         start = f"{'  ' * depth}{_scalar(key)}:"
         note = f"  # {_line(notes[key_path])}" if key_path in notes else ""
-        flat = f"{start} {_flow(value)}"
+        flat = f"{start} {flow_text(value)}"
         nested = any((*key_path, child) in notes for child in value) if isinstance(value, Mapping) else False
         if isinstance(value, Mapping) and value and (depth == 0 or nested or len(flat) > _WIDTH):
             yield f"{start}{note}"
             yield from _mapping(value, key_path, notes, depth + 1)
         elif isinstance(value, list) and len(flat) > _WIDTH:
             yield f"{start}{note}"
-            yield from (f"{'  ' * depth}  - {_flow(item)}" for item in value)
+            yield from (f"{'  ' * depth}  - {flow_text(item)}" for item in value)
         else:
             yield f"{flat}{note}"
 
 
-def _flow(value: Any) -> str:
+def flow_text(value: Any) -> str:
+    """A value on one line."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(key)}: {_flow(child)}" for key, child in value.items()) + "}"
+        return "{" + ", ".join(f"{_scalar(key)}: {flow_text(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
+        return "[" + ", ".join(map(flow_text, value)) + "]"
     return _scalar(value)
 
 

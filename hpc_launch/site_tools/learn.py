@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -163,10 +164,8 @@ def user_groups() -> frozenset[str]:
     """Names of this user's groups."""
     import grp
 
-    cluster = set()
+    found = set()
     for number in {os.getgid(), *os.getgroups()}:
-        try:
-            cluster.add(grp.getgrgid(number).gr_name)
-        except KeyError:
-            continue
-    return frozenset(cluster)
+        with suppress(KeyError):
+            found.add(grp.getgrgid(number).gr_name)
+    return frozenset(found)

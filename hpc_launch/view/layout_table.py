@@ -8,6 +8,7 @@ from typing import Any
 
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.estimate.gpu import Gpu
+from hpc_launch.job.document import flow_text
 from hpc_launch.layouts.parallel_layout import GroupKind, RankGroups
 from hpc_launch.plan.job_estimate import GIB, gib, layout_keys
 from hpc_launch.prepare.job_plan import JobLayouts
@@ -38,6 +39,7 @@ def link_lines(groups: Sequence[RankGroups], gpu: Gpu | None) -> Iterator[str]:
 
 MOST_ROWS = 20
 _SIZES = ("tp", "pp", "vpp", "cp", "ep")
+_SETUP = ("sharding", "offload_optimizer", "offload_parameters", "recompute")
 _OPTIONAL = ("TP", "PP", "LAYERS", "VPP", "CP", "EP")
 """Columns that tell nothing where no layout splits anything that way."""
 
@@ -93,14 +95,7 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
     if layouts.recommended is not None:
         yield "in the job file, * is:"
         for key, values in layout_keys(layouts.job, layouts.recommended.setup).items():
-            yield f"  {key}: {_inline(values)}"
-
-
-def _inline(value: object) -> str:
-    """A value as YAML on one line."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_inline(held)}" for key, held in value.items()) + "}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+            yield f"  {key}: {flow_text(values)}"
 
 
 def _time(one: ComparedLayout, layouts: JobLayouts) -> str:
@@ -129,10 +124,7 @@ def _layout_json(one: ComparedLayout, layouts: JobLayouts) -> dict[str, Any]:
         "micro_batch_size": layout.parallel.micro_batch,
         "global_batch_size": layout.global_batch,
         "gradient_accumulation_steps": layout.microbatches,
-        "sharding": one.setup.sharding,
-        "offload_optimizer": one.setup.offload_optimizer,
-        "offload_parameters": one.setup.offload_parameters,
-        "recompute": one.setup.recompute,
+        **{name: getattr(one.setup, name) for name in _SETUP},
         "job_file": layout_keys(layouts.job, one.setup),
         "memory_gib": {"total": one.memory.total / GIB, "low": one.memory.low / GIB, "high": one.memory.high / GIB},
         "relative_time": one.step_s / layouts.found.layouts[0].step_s,

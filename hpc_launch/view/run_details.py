@@ -16,7 +16,6 @@ from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.progress_reader import tail_lines
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
-from hpc_launch.view import format_values
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad
 from hpc_launch.view.state_text import (
     elapsed,
@@ -54,7 +53,7 @@ class Printer:
         self.lines += 1
         known = self._one_rank or (self._one_node and line.file.rank is None)
         prefix = "" if known else f"{_name(line.file):<6} | "
-        self._stream.write("".join(f"{prefix}{part}\n" for part in format_values.log_lines(line.text)))
+        self._stream.write("".join(f"{prefix}{part}\n" for part in log_lines(line.text)))
 
     def flush(self) -> None:
         """Flush the stream."""
@@ -75,11 +74,9 @@ def choose_node(wanted: str, attempt: AttemptFolder) -> int | None:
         return number
     matches = [at for at, name in enumerate(names) if wanted in (name, name.split(".")[0])]
     if not matches:
-        known = (
-            f"its nodes are {format_values.hosts(names)}" if names else "node names are known once the job has started"
-        )
+        known = f"its nodes are {hosts(names)}" if names else "node names are known once the job has started"
         hint = f"{known}; or give the node's index, from 0"
-        raise UsageError(f"no node {format_values.clean(wanted)!r} in this attempt", hint)
+        raise UsageError(f"no node {clean(wanted)!r} in this attempt", hint)
     return None if len(names) == 1 and len(numbers) > 1 else matches[0]
 
 

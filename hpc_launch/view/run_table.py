@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import ago, aligned, clean, cut, display_width, duration, hosts, number, pad, share
 from hpc_launch.view.state_text import elapsed, last_attempt, reason_text, startup_text, step_text
-from hpc_launch.view.terminal import columns, is_terminal, painted, wants_colour, write_lines
+from hpc_launch.view.terminal import is_terminal, painted, wants_colour, write_lines
 
 HEADERS = ("RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "HOSTS", "WHY")
 
@@ -68,7 +69,7 @@ def _fitting(shown: list[int], full: list[int], width: int) -> tuple[list[int], 
 def show(statuses: Iterable[RunStatus], stream: TextIO | None = None) -> None:
     """Write the table of runs to `stream` (default: stdout)."""
     out = stream or sys.stdout
-    width = columns() if is_terminal(out) else None
+    width = shutil.get_terminal_size().columns if is_terminal(out) else None
     write_lines(table_lines(statuses, width=width, colour=wants_colour(out)), out)
 
 
@@ -107,24 +108,19 @@ def goodput_lines(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount]
     """One line for each run, and one for all of them if there are several. Empty columns are left out."""
     shown = [name for name in CATEGORIES if any(account.seconds(name) >= 1 for account in accounts)]
     table = [["RUN", "STATE", "GOODPUT", "WALL", *(name.upper() for name in shown)]]
+
+    def add(name: str, state: str, included: Sequence[TimeAccount]) -> None:
+        wall = sum(account.wall_s for account in included)
+        spent = {name: sum(account.seconds(name) for account in included) for name in CATEGORIES}
+        used = wall - spent["queued"]
+        times = [duration(seconds) if seconds >= 1 else "" for seconds in (wall, *(spent[name] for name in shown))]
+        table.append([name, state, share(spent["training"] / used) if used > 0 else "", *times])
+
     for status, account in zip(statuses, accounts, strict=True):
-        times = [account.wall_s, *(account.seconds(name) for name in shown)]
-        table.append([status.run, status.state, _goodput(account.goodput), *map(_spent, times)])
+        add(status.run, status.state, [account])
     if len(accounts) > 1:
-        used = sum(account.wall_s - account.seconds("queued") for account in accounts)
-        trained = sum(account.seconds("training") for account in accounts)
-        times = [sum(account.wall_s for account in accounts)]
-        times += [sum(account.seconds(name) for account in accounts) for name in shown]
-        table.append(["all", "", _goodput(trained / used if used > 0 else None), *map(_spent, times)])
+        add("all", "", accounts)
     return aligned(table)
-
-
-def _goodput(goodput: float | None) -> str:
-    return "" if goodput is None else share(goodput)
-
-
-def _spent(seconds: float) -> str:
-    return duration(seconds) if seconds >= 1 else ""
 
 
 def point_rows(points: tuple[SweepPoint, ...]) -> list[list[str]]:

@@ -234,13 +234,9 @@ def interval_json(interval: CheckpointInterval | None) -> dict[str, Any] | None:
     if interval is None:
         return None
     return {
-        "cost_s": interval.cost_s,
-        "checkpoints": interval.checkpoints,
-        "every_s": interval.every_s,
+        **{name: getattr(interval, name) for name in ("cost_s", "checkpoints", "every_s", "mtbf_s", "best_s")},
         "failures": interval.exposure.failures,
         "node_hours": interval.exposure.node_s / 3600,
-        "mtbf_s": interval.mtbf_s,
-        "best_s": interval.best_s,
         "lost": interval.lost(interval.every_s) if interval.every_s is not None else None,
         "best_lost": interval.lost(interval.best_s),
     }

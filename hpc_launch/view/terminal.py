@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -49,11 +48,6 @@ def is_terminal(stream: TextIO) -> bool:
 def wants_colour(stream: TextIO) -> bool:
     """Whether to colour `stream`: it is a terminal and NO_COLOR is unset or empty (no-color.org)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
-
-
-def columns() -> int:
-    """The width of the terminal; `$COLUMNS` takes precedence."""
-    return shutil.get_terminal_size().columns
 
 
 def painted(text: str, state: str, *, colour: bool) -> str:
