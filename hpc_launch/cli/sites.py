@@ -267,7 +267,7 @@ def _print_team(team: Team, *, as_json: bool) -> None:
     single = os.path.isfile(team.url)
     names = [team.name] if single else [path.stem for path in team_sources.profiles_in(team.folder)]
     findings = list(team_sources.files_to_review(team))
-    rules = [path.name for path in team_sources.failure_rules(team)]
+    rules = [path.name for path in team_sources.profiles_in(team.folder / "rules")]
     if as_json:
         source = {"name": team.name, "url": team.url, "revision": team.revision, "commit": team.commit}
         content = {"profiles": names, "rules": rules}

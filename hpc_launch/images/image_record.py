@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -68,11 +67,6 @@ def digest_of(path: Path) -> str:
         while chunk := stream.read(CHUNK):
             hasher.update(chunk)
     return f"sha256:{hasher.hexdigest()}"
-
-
-def now() -> str:
-    """The current UTC time in the format of a record."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 PART = "part"

@@ -25,7 +25,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.installed import shipped
 from hpc_launch.images.compatibility import SIF_ARCH_AT, architecture, cut_short, is_sif
-from hpc_launch.images.image_record import DraftFolder, ImageRecord, digest_of, draft_folder, now, put, read_record
+from hpc_launch.images.image_record import DraftFolder, ImageRecord, digest_of, draft_folder, put, read_record
 from hpc_launch.images.probe import Tool, find_tool, run, versions_in
 
 ENDING = ".def"
@@ -80,7 +80,7 @@ def _put(  # noqa: PLR0917 - private
         size=draft.stat().st_size,
         source=source,
         kind="uri" if recipe is None else "recipe",
-        made=now(),
+        made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         architecture=architecture(draft),
         recipe_digest=None if recipe is None else digest_of(recipe),
         by=str(tool or ""),

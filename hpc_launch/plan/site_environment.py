@@ -151,8 +151,7 @@ def _variables(filler: ValueFiller, setting: Setting | PreludeStep, path: KeyPat
 def _origin(filler: ValueFiller, said: Setting | PreludeStep, path: KeyPath) -> Origin:
     """The place, the grade of its source, and the site's reason."""
     origin = filler.resolved.site_origin(*path)
-    own = third_party_note(said.fact) if said.fact is not None and said.fact.grade == "C" else ""
-    note = own or ("" if said.fact is not None and said.fact.grade else origin.fact)
+    note = third_party_note(said.fact) or ("" if said.fact is not None and said.fact.grade else origin.fact)
     return Origin(origin.layer, origin.place, origin.note, note, said.why)
 
 

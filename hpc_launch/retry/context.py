@@ -124,7 +124,9 @@ def driver_facts(context: RetryContext, *, inside: bool) -> DriverFacts:
     """Gather what only a driver can ask for. Each question is asked only where a rule needs the answer."""
     view = context.view
     ending = _ending(view) if inside else None
-    silent_s = None if inside else _silence_of_lost(context)
+    silent_s = None if inside else silence_of_forgotten(context)
+    if silent_s is not None and (silent_s < context.plan.retry.lost_after or not _same_cluster(context)):
+        silent_s = None  # not lost, or not yet
     return DriverFacts(
         ending=ending,
         preempted=ending is not None and _is_preempted(context, ending),
@@ -162,12 +164,6 @@ def _is_preempted(context: RetryContext, job: EndingJob) -> bool:
     if job.reason == "TimeLimit" or job.state != "COMPLETING" or context.view.files.cancel is not None:
         return False
     return context.scheduler.preempted(job.job_id)
-
-
-def _silence_of_lost(context: RetryContext) -> float | None:
-    """For how long a lost job wrote nothing; None where it is not lost, or not yet."""
-    silent = silence_of_forgotten(context)
-    return silent if silent is not None and silent >= context.plan.retry.lost_after and _same_cluster(context) else None
 
 
 def silence_of_forgotten(context: RetryContext) -> float | None:

@@ -24,6 +24,7 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import Document
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.plan.build_plan import build
+from hpc_launch.site_tools.team_sources import profiles_in
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.provenance import provenance
@@ -206,7 +207,7 @@ def files_of(names: Sequence[str]) -> list[Path]:
     for name in names:
         folder = Path(name)
         if os.path.isdir(folder):
-            profiles = [*sorted(folder.glob(f"*{ENDING}")), *sorted((folder / BASES).glob(f"*{ENDING}"))]
+            profiles = [*profiles_in(folder), *profiles_in(folder / BASES)]
             if not profiles:
                 raise UsageError(f"no profile found in {name}", "put profiles at its top level, as NAME.yaml")
             files += profiles

@@ -96,7 +96,8 @@ def learn_hosts(file: Path, name: str | None) -> LearnedHosts:
             [Finding(FindingCode.INVALID_HOSTFILE, text, Place(str(file)), TWICE_HINT) for text in twice.values()]
         )
     values = names(os.environ)
-    runs = _existing(values["runs"])
+    wanted = Path(values["runs"])
+    runs = str(next(folder for folder in (wanted, *wanted.parents) if os.path.isdir(folder)))
     folders = _shared_folders(hosts, [runs, os.getcwd()])
     context = LearnContext(values["user"], frozenset(), this_machine().hosts[0], time.strftime("%Y-%m-%d"))
     draft = draft_hosts(name, listed, hosts, faults, folders, runs, context)
@@ -153,13 +154,6 @@ def _seen(replies: Mapping[str, HostReply]) -> dict[str, frozenset[str]]:
             done = {}
         found[host] = frozenset(path for path, value in done.items() if value)
     return found
-
-
-def _existing(path: str) -> str:
-    """The folder, or the nearest one above it that exists."""
-    while not os.path.isdir(path) and path != os.path.dirname(path):
-        path = os.path.dirname(path)
-    return path
 
 
 CLASS = "host"

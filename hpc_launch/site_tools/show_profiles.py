@@ -22,6 +22,7 @@ from hpc_launch.prepare.explain import ExplainedValue, values
 from hpc_launch.site_tools.check_profile import golden_scripts
 from hpc_launch.site_tools.team_sources import at_revision, profiles_in
 from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
+from hpc_launch.sites.provenance import third_party_note
 from hpc_launch.sites.read_profile import provenance_of, recorded
 from hpc_launch.sites.search_path import Team, find_profile_or_base, is_file_name, profile_files, search_folders
 
@@ -97,8 +98,8 @@ def values_with_origin(layers: list[SiteLayer], merged: Merged) -> list[tuple[Ke
     lines = []
     for path, line in values("site", merged):
         place = line.origin.place
-        fact = sources[place.file].warning(path) if place is not None and place.file in sources else ""
-        lines.append((path, replace(line, origin=replace(line.origin, fact=fact))))
+        fact = sources[place.file].fact(path) if place is not None and place.file in sources else None
+        lines.append((path, replace(line, origin=replace(line.origin, fact=third_party_note(fact)))))
     return lines
 
 

@@ -103,21 +103,16 @@ def get_team(name: str) -> Team:
 
 
 def profiles_in(folder: Path) -> list[Path]:
-    """Systems and templates in a folder, without its bases."""
+    """The profiles, or rules, in a folder, without what is below it."""
     return sorted(path for path in folder.glob(f"*{ENDING}") if os.path.isfile(path))
 
 
 def files_to_review(team: Team) -> Iterator[Finding]:
     """HL313 for each of a team's profiles that is not trusted and sets more than facts."""
-    for path in sorted([*team.folder.glob(f"*{ENDING}"), *team.folder.glob(f"{BASES}/*{ENDING}")]):
+    for path in (*profiles_in(team.folder), *profiles_in(team.folder / BASES)):
         document, _ = read_document(path)
         if document is not None and not trust.is_trusted(path, document):
             yield from trust.untrusted_keys(path, document, parse_layer(path.stem, document, []))
-
-
-def failure_rules(team: Team) -> list[Path]:
-    """The files with failure rules of a team."""
-    return sorted(path for path in team.folder.glob(f"rules/*{ENDING}") if os.path.isfile(path))
 
 
 @contextmanager

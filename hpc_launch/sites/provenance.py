@@ -75,15 +75,10 @@ class Provenance(Struct, frozen=True):
                 found |= {name: value for name, value in asdict(fact).items() if value}
         return Fact(**found)  # type: ignore[arg-type]
 
-    def warning(self, path: KeyPath) -> str:
-        """Note for readers of the script if a fact is not from the centre itself."""
-        fact = self.fact(path)
-        return third_party_note(fact) if fact.grade == "C" else ""
 
-
-def third_party_note(fact: Fact) -> str:
-    """Note for a fact of grade C."""
-    return f"third party{f', {fact.as_of}' if fact.as_of else ''}"
+def third_party_note(fact: Fact | None) -> str:
+    """Note for readers of the script if a fact is not from the centre itself: if it has the grade C."""
+    return f"third party{f', {fact.as_of}' if fact.as_of else ''}" if fact is not None and fact.grade == "C" else ""
 
 
 def provenance(document: Document) -> Provenance:

@@ -14,7 +14,7 @@ from hpc_launch.job.merge import Merged
 from hpc_launch.job.shell_text import Text
 from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.provenance import Provenance
+from hpc_launch.sites.provenance import Provenance, third_party_note
 
 
 class Logins(Struct, frozen=True):
@@ -76,5 +76,5 @@ class Resolved(Struct, frozen=True):
             if path[:end] in self.profile.origins:
                 origin = self.profile.origins[path[:end]]
                 known = self.provenance.get(origin.place.file) if origin.place else None
-                return replace(origin, fact=known.warning(path)) if known else origin
+                return replace(origin, fact=third_party_note(known.fact(path))) if known else origin
         return Origin(f"site {self.site.name}", note=f"site {self.site.name}: default")
