@@ -102,10 +102,15 @@ class Lease:
     def write(self) -> None:
         """Create the file, which is complete when it appears."""
         temporary = os.path.join(os.path.dirname(self.path), ".%s" % os.path.basename(self.path))
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
-            os.chmod(file.fileno(), 0o644)
-            file.write(self.text)
-        os.rename(temporary, self.path)
+        file = open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w")
+        try:
+            with file:
+                os.chmod(file.fileno(), 0o644)
+                file.write(self.text)
+            os.rename(temporary, self.path)
+        except OSError:
+            os.unlink(temporary)
+            raise
 
     def taken_by(self) -> Optional[Holder]:
         """Another job that uses the host and began before; the previous attempt of the run is waited for."""

@@ -18,7 +18,7 @@ import time
 from typing import List, Optional
 
 from hpc_launch.agent.job_processes import SET_CHILD_SUBREAPER, SET_PDEATHSIG, all_below, end_all, prctl
-from hpc_launch.agent.lease import Lease
+from hpc_launch.agent.lease import FOLDER, Lease
 
 SILENT_S = 10.0
 """With KILL_S of job_processes.py less than the 15 s in which a host without a connection ends its part of the job."""
@@ -105,7 +105,11 @@ def main(words: List[str]) -> int:
     lease = None
     if words[:1] == ["--lease"]:
         words = words[1:]
-        lease = Lease(os.environ.get("HPC_LAUNCH_RUN_NAME", ""), os.environ.get("HPC_LAUNCH_JOB_ID", ""))
+        try:
+            lease = Lease(os.environ.get("HPC_LAUNCH_RUN_NAME", ""), os.environ.get("HPC_LAUNCH_JOB_ID", ""))
+        except OSError as error:
+            sys.stderr.write("%s: cannot write a lease in %s: %s\n" % (os.uname().nodename, FOLDER, error.strerror))
+            return os.EX_TEMPFAIL
         holder = lease.taken_by()
         if holder is not None:
             lease.release()

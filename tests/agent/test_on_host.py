@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hpc_launch.agent import lease
 from hpc_launch.agent.job_processes import start_of
 from tests.agent.program import altered, program
 from tests.busy import patience
@@ -54,6 +55,22 @@ def test_only_an_end_that_the_command_noted_is_its_own(tmp_path: Path, command: 
     os.close(reader)
     os.close(writer)
     assert (done.returncode, done.stdout) == (code, output), done.stderr
+
+
+def test_a_host_whose_memory_others_have_filled_is_named_and_nothing_is_left_there() -> None:
+    job_id = f"full-{os.getpid()}"
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 0 && exec "$@"', "_", *program("on_host"), "--lease", "true"],
+        env={**os.environ, "HPC_LAUNCH_JOB_ID": job_id},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == os.EX_TEMPFAIL
+    assert done.stderr == f"{os.uname().nodename}: cannot write a lease in /dev/shm: File too large\n"
+    assert not [name for name in os.listdir(lease.FOLDER) if job_id in name]
 
 
 def test_what_wrote_over_its_environment_is_not_left_behind(tmp_path: Path) -> None:
