@@ -221,6 +221,7 @@ def test_claims() -> None:
     assert parse_claim("7\n") == Claim(job_id="7")
     assert parse_claim("void never submitted\n") == Claim(void="never submitted")
     assert parse_claim("void refused: no account") == Claim(void="refused: no account")
+    assert parse_claim("7" * 10**6) == Claim(job_id="7" * 4000)
     assert parse_claim(" \n") is None
 
 

@@ -127,6 +127,10 @@ def request_cancel(path: Path, by: str) -> None:
     write_record(path, CancelRequest(time=time.time(), by=by, host=os.uname().nodename))
 
 
+LONGEST_CLAIM = 4000
+"""Characters of a claim that are read: another user's run may have any."""
+
+
 def read_claim(attempt: AttemptFolder) -> Claim | None:
     """The claim; None while there is none."""
     try:
@@ -147,7 +151,7 @@ def never_submitted(void: str | None) -> bool:
 
 def parse_claim(text: str) -> Claim | None:
     """The only line of a claim file; None for an empty file, which is just being written."""
-    words = text.strip().splitlines()[0].split(maxsplit=1) if text.strip() else []
+    words = text.strip()[:LONGEST_CLAIM].splitlines()[0].split(maxsplit=1) if text.strip() else []
     if not words:
         return None
     if words[0].rstrip(":") == VOID:
