@@ -165,9 +165,8 @@ def node_level(job: Path, prepared: PreparedJob, context: Context, *, site: str 
     if isinstance(short, Level):
         return short
     if short.plan.node_check is None:
-        return Level(
-            "nodes", "not checked", ("nothing but the training's own launcher can start a check on the nodes",)
-        )
+        reason = "nothing but the training's own launcher can start a check on the nodes"
+        return Level("nodes", "not checked", (reason,))
     run, status = follow_short_run(short, mine, context, lambda _: False)
     record = read_node_check(run.attempt(1))
     if record is None:

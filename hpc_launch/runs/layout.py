@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpc_launch.schedulers.job_files import BATCH_LOG, SCRIPT
 
@@ -34,17 +35,18 @@ _STACK = re.compile(r"rank-(\d{1,9})\.txt\Z")
 _OF_TORCHRUN = re.compile(r"ranks-of-node-(\d{1,9})\Z")
 
 
-class _Entry:
-    """A file or folder with a fixed place in the folder of a run or an attempt."""
+class Entry:
+    """A file or folder with a fixed place in the folder of a run, a group or an attempt: in its `path`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, folder: AttemptFolder | RunFolder, owner: type) -> Path:
-        return folder.path / self.name
+    def __get__(self, folder: Any, owner: type) -> Path:
+        path: Path = folder.path / self.name
+        return path
 
 
-class _Shared(_Entry):
+class _Shared(Entry):
     """A file of a run that all points of a sweep share: it is in the folder of the sweep."""
 
     def __get__(self, folder: AttemptFolder | RunFolder, owner: type) -> Path:
@@ -68,36 +70,36 @@ class AttemptFolder:
         """The run that the attempt belongs to."""
         return RunFolder(self.path.parents[1])
 
-    script = _Entry(SCRIPT)
-    plan = _Entry("plan.json")
-    intent = _Entry("intent.json")
-    job = _Entry("job.json")
-    claim = _Entry("claim")
-    start = _Entry("start.json")
-    end = _Entry("end.json")
-    done = _Entry("done")
-    final = _Entry("final.json")
-    batch_log = _Entry(BATCH_LOG)
-    stop = _Entry("stop")
-    cancel = _Entry("cancel.json")
-    stuck = _Entry("stuck.json")
-    refused = _Entry("refused.json")
-    verdict = _Entry("verdict.json")
-    sentinel = _Entry("sentinel")
-    successor = _Entry("successor.json")
-    successor_folder = _Entry("successor")
-    hook_log = _Entry("hook.log")
-    hosts = _Entry("hosts")
-    environment = _Entry("environment")
+    script = Entry(SCRIPT)
+    plan = Entry("plan.json")
+    intent = Entry("intent.json")
+    job = Entry("job.json")
+    claim = Entry("claim")
+    start = Entry("start.json")
+    end = Entry("end.json")
+    done = Entry("done")
+    final = Entry("final.json")
+    batch_log = Entry(BATCH_LOG)
+    stop = Entry("stop")
+    cancel = Entry("cancel.json")
+    stuck = Entry("stuck.json")
+    refused = Entry("refused.json")
+    verdict = Entry("verdict.json")
+    sentinel = Entry("sentinel")
+    successor = Entry("successor.json")
+    successor_folder = Entry("successor")
+    hook_log = Entry("hook.log")
+    hosts = Entry("hosts")
+    environment = Entry("environment")
     """The job's environment with its secrets, for nodes that mpirun, ibrun or pdsh starts. The script removes it."""
-    logs = _Entry("logs")
-    agent = _Entry("agent")
+    logs = Entry("logs")
+    agent = Entry("agent")
     """Where the watchers of all nodes write."""
-    hang = _Entry("agent/hang.json")
-    lost = _Entry("agent/lost")
+    hang = Entry("agent/hang.json")
+    lost = Entry("agent/lost")
     """The nodes that fell silent, as the job's script found."""
-    node_check = _Entry("node-check.json")
-    bench = _Entry("bench.json")
+    node_check = Entry("node-check.json")
+    bench = Entry("bench.json")
     """What the job of `doctor --bench` measured."""
 
     @property
@@ -182,21 +184,21 @@ class RunFolder:
         return RunFolder(self.path.parent) if head == self.path.parent.name and _STAGE.match(stage) else None
 
     info = _Shared("run.json")
-    sweep_info = _Entry("sweep.json")
-    pipeline_info = _Entry("pipeline.json")
+    sweep_info = Entry("sweep.json")
+    pipeline_info = Entry("pipeline.json")
     stage_info = _Shared("stage.json")
     job_yaml = _Shared("job.yaml")
     resolved_yaml = _Shared("resolved.yaml")
     site_yaml = _Shared("site.yaml")
-    code = _Entry("code")
+    code = Entry("code")
     code_info = _Shared("code.json")
-    journal = _Entry("journal")
-    after = _Entry("after.sh")
+    journal = Entry("journal")
+    after = Entry("after.sh")
     """The command that the job runs at its end."""
-    hooks = _Entry("hooks")
-    arrays = _Entry("arrays")
+    hooks = Entry("hooks")
+    arrays = Entry("arrays")
     """The job arrays of a sweep."""
-    attempts_folder = _Entry("attempts")
+    attempts_folder = Entry("attempts")
 
     @property
     def is_foreign(self) -> bool:

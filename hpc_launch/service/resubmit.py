@@ -123,11 +123,9 @@ def resubmit(
 
     Args:
         run: What `find_run` found.
-        index: Where it is listed.
-        listener: Hears warnings; asked before a run that COMPLETED is repeated.
+        index, listener, wait: As for `submit`. The listener is asked before a run that COMPLETED is repeated.
         sets: Further `--set` options.
         exclude: Further nodes that it must not use.
-        wait: Wait for a scheduler that does not answer. The caller follows the run, so that nothing else drives it.
         confirmed: A run that COMPLETED may be repeated.
 
     Raises UsageError where there is nothing to repeat, and what a first submission raises.

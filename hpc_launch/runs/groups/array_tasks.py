@@ -78,7 +78,7 @@ def write_tasks(array: AttemptFolder, tasks: Iterable[ArrayTask]) -> None:
 
 def write_templates(
     array: AttemptFolder, tasks: Mapping[int, int], points: Mapping[int, PointAttempt], intent: Intent
-) -> list[ArrayTask]:
+) -> None:
     """Write the files of the attempts, once for those that share them. `tasks`: the point of each. Raises OSError."""
     known: dict[int, int] = {}
     result = []
@@ -98,7 +98,6 @@ def write_templates(
         ):
             write_atomic(path, text, sync=False)
     write_tasks(array, result)
-    return result
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

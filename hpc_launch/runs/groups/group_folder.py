@@ -23,7 +23,7 @@ from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import user
 from hpc_launch.job.group_keys import Condition
 from hpc_launch.job.sweep_points import SweepPoint, label, matches
-from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.layout import AttemptFolder, Entry, RunFolder
 from hpc_launch.runs.records.run_info import refuse_other_users_run
 from hpc_launch.runs.records.submission import request_cancel
 
@@ -63,9 +63,12 @@ class GroupFolder:
         return self.run.name
 
     @property
-    def cancel(self) -> Path:
-        """Exists once a user asked for the end of the group."""
-        return self.run.path / "cancel.json"
+    def path(self) -> Path:
+        """Its folder."""
+        return self.run.path
+
+    cancel = Entry("cancel.json")
+    """Exists once a user asked for the end of the group."""
 
     def ask_to_cancel(self, mark: Path | None = None) -> None:
         """Record that the user asks for the end of the group, or of the stage that `mark` stands for.
@@ -86,20 +89,12 @@ class SweepFolder(GroupFolder):
         """Its points; empty where sweep.json cannot be read."""
         return read_record(self.run.sweep_info, SweepRecord) or SweepRecord()
 
-    @property
-    def submitted(self) -> Path:
-        """Exists once each point has a job."""
-        return self.run.path / "submitted"
-
-    @property
-    def refused(self) -> Path:
-        """Why the scheduler refused the last array; its age tells when."""
-        return self.run.path / "refused"
-
-    @property
-    def lock(self) -> Path:
-        """Locked by the process that submits points (`one_submitter`)."""
-        return self.run.path / "lock"
+    submitted = Entry("submitted")
+    """Exists once each point has a job."""
+    refused = Entry("refused")
+    """Why the scheduler refused the last array; its age tells when."""
+    lock = Entry("lock")
+    """Locked by the process that submits points (`one_submitter`)."""
 
     def point(self, number: int) -> RunFolder:
         """The run of a point, whether it exists or not."""

@@ -59,7 +59,8 @@ class SshScheduler(LocalScheduler):
         if not hosts:
             raise SubmitRefused("the script names no host")
         spares = spares_of(submission.script) if folder.name == FIRST else ()  # later it goes on without one
-        _check_hosts((*hosts, *spares), "" if shared else str(folder.parents[1]))
+        if refusal := _refusal((*hosts, *spares), "" if shared else str(folder.parents[1])):
+            raise refusal
         return self.register_and_start(submission, hosts)
 
     def start(self, entry: LocalJob, submission: Submission) -> tuple[int, str]:
@@ -83,20 +84,11 @@ class SshScheduler(LocalScheduler):
 
     def must_wait(self, script: str, run_folder: Path) -> str | None:
         hosts, shared = hosts_of(script)
-        try:
-            _check_hosts(hosts, "" if shared else str(run_folder.absolute()))
-        except SubmitRefused as error:
-            return str(error)
-        return None
+        refusal = _refusal(hosts, "" if shared else str(run_folder.absolute()))
+        return str(refusal) if refusal is not None else None
 
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for node in nodes:
-            try:
-                _check_hosts((node,), "")
-            except SubmitRefused as error:
-                found[node] = str(error)
-        return found
+        return {node: str(refusal) for node in nodes if (refusal := _refusal((node,), ""))}
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         if fresh:
@@ -196,11 +188,13 @@ def hand_over_run(attempt: Path, host: str) -> bool:
     return True
 
 
-def _check_hosts(hosts: tuple[str, ...], run_folder: str) -> None:
-    """Raise SubmitRefused if the first host cannot reach a host, or another run uses it (not without `run_folder`)."""
-    problems = host_problems(hosts, run_folder)
-    if problems:
-        raise SubmitRefused("; ".join(one.message for one in problems[:5]), problems[0].hint)
+def _refusal(hosts: tuple[str, ...], run_folder: str) -> SubmitRefused | None:
+    """Why a run cannot use hosts: the first one cannot reach one, or another run uses it (not without `run_folder`)."""
+    try:
+        problems = host_problems(hosts, run_folder)
+    except SubmitRefused as error:
+        return error
+    return SubmitRefused("; ".join(one.message for one in problems[:5]), problems[0].hint) if problems else None
 
 
 def exports(more: Mapping[str, str] | None = None) -> list[str]:
