@@ -68,8 +68,12 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if root.cause == "host_oom_kill":  # Slurm reports it in the log of any rank
         killed = next((end for end in ends if end.memory), None)
         return root if killed is None else _at(root, killed)
-    hung = any(note.kind == "hang" for note in evidence.notes)  # the watcher ended them
-    if not ends or hung or (root.proven and root.code is None and root.order < CONSEQUENCE):
+    hung = [note.time or 0.0 for note in evidence.notes if note.kind == "hang"]
+    if hung:  # the watcher ended those that were left
+        alone = [end for end in ends if (end.gone or math.inf) < hung[0] and (end.code != 0 or _is_short(evidence))]
+        found = alone[:1] if root.failure_class == "hang_no_progress" else []
+        return next((_own(end, solid) or _of_end(end, solid) for end in found), root)
+    if not ends or (root.proven and root.code is None and root.order < CONSEQUENCE):
         return root
     if len(ends) == 1 and not any(one.rank is not None for one in solid):  # a program that is no rank among others
         root, *solid = [replace(one, rank=ends[0].rank) if one.rank is None else one for one in (root, *solid)]
@@ -90,7 +94,7 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
         first = next((end for end in before if not _is_victim(end, solid)), first)
     if first is None:
         return root if _is_own(root) else replace(root, rank=None, node=None)
-    own = choose([one for one in solid if one.rank == first.rank and _is_own(one)])
+    own = _own(first, solid)
     if _is_own(root) and root.rank != first.rank:
         if root.rank is None or first.time is None:
             return root
@@ -133,6 +137,16 @@ def _is_victim(end: RankEnd, solid: Sequence[Candidate]) -> bool:
     """Whether all that a rank reports is the loss of others."""
     words = [one for one in solid if one.rank == end.rank and one.code is None and one.order < SYMPTOM]
     return bool(words) and not _is_sudden(end) and not any(map(_is_own, words))
+
+
+def _is_short(evidence: Evidence) -> bool:
+    """Whether the training is known to have had steps left."""
+    return evidence.start is not None or any(scan.last_total and not scan.complete for scan in evidence.logs)
+
+
+def _own(end: RankEnd, solid: Sequence[Candidate]) -> Candidate | None:
+    """The cause that a rank itself reports."""
+    return choose([one for one in solid if one.rank == end.rank and _is_own(one)])
 
 
 def _is_own(one: Candidate) -> bool:

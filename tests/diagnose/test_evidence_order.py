@@ -125,6 +125,24 @@ def test_the_first_to_end(notes: tuple[AgentNote, ...], log: str, kind: str, ran
     assert (found.failure_class, found.first_failure.rank) == (kind, rank)
 
 
+HUNG = AgentNote("hang", "agent/hang.json", "no output and no work", "n1", 0, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("gone", "log", "kind", "rank"),
+    [
+        (ended(1, 5.0, code=0), "step 3/6 loss 1\n", "unknown", 1),
+        (ended(1, 5.0, code=0), "step 6/6 loss 1\n", "hang_no_progress", 0),
+        (ended(1, 5.0), "step 3/6 loss 1\n", "segfault_or_abort", 1),
+        (ended(1, 5.0, code=1), OWN.format(1), "user_code_error", 1),
+        (ended(1, 21.0, signal=6), "step 3/6 loss 1\n", "hang_no_progress", 0),
+    ],
+)
+def test_a_rank_that_ended_before_the_others_hung(gone: AgentNote, log: str, kind: str, rank: int) -> None:
+    found = why_run("FAILED", 143, {"batch.log": "", "node-0.log": log}, notes=(HUNG, gone), nodes=("n1",))
+    assert (found.failure_class, found.first_failure.rank) == (kind, rank)
+
+
 def test_srun_names_the_task_that_was_interrupted_first() -> None:
     logs = {
         "batch.log": "srun: n2: task 1: Interrupt\nsrun: Terminating StepId=7.0\nsrun: error: n1: task 0: Terminated\n",
