@@ -158,6 +158,8 @@ class AgentNote(Struct, frozen=True):
     """Whether the kernel killed the rank for memory; None where nothing tells."""
     raised: float | None = None
     """When an exception that nobody caught ended the main program of the rank, before its end."""
+    noticed: float | None = None
+    """When a hang, which began at `time`, was noticed, and the ranks ended for it."""
 
 
 HEARTBEAT = "heartbeat"

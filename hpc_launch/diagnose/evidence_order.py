@@ -68,9 +68,9 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if root.cause == "host_oom_kill":  # Slurm reports it in the log of any rank
         killed = next((end for end in ends if end.memory), None)
         return root if killed is None else _at(root, killed)
-    hung = [note.time or 0.0 for note in evidence.notes if note.kind == "hang"]
+    hung = [note.noticed or 0.0 for note in evidence.notes if note.kind == "hang"]
     if hung:  # the watcher ended those that were left
-        alone = [end for end in ends if (end.gone or math.inf) < hung[0] and (end.code != 0 or _is_short(evidence))]
+        alone = [end for end in ends if (end.time or math.inf) < hung[0] and (end.code != 0 or _is_short(evidence))]
         found = alone[:1] if root.failure_class == "hang_no_progress" else []
         return next((_own(end, solid) or _of_end(end, solid) for end in found), root)
     if not ends or (root.proven and root.code is None and root.order < CONSEQUENCE):
@@ -112,20 +112,14 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
 
 
 def first_of(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | None:
-    """The first to fail; of several that were seen to end at once the only one with a cause of its own, else none."""
+    """The first to fail; of several that were seen to end at once the only one that lost no other, or the only one with
+    a cause of its own; else none."""
     tied = [end for end in ends if end.time == ends[0].time] if ends[0].gone is not None else list(ends[:1])
-    if len(tied) == 1:
-        return tied[0]
-    alone = [end for end in tied if not _is_victim(end, solid)]
-    if len(alone) == 1 and alone[0].code != process_ends.TERMINATED:
-        return alone[0]
-    speak = {one.rank for one in solid if _is_own(one)}
-    sure = [
-        end
-        for end in tied
-        if end.rank in speak or (end.code is not None and end.code not in (0, 1, process_ends.TERMINATED))
-    ]
-    return sure[0] if len(sure) == 1 else None
+    if len(tied) > 1:
+        tied = [end for end in tied if end.code != process_ends.TERMINATED and not _is_victim(end, solid)]
+    if len(tied) > 1:
+        tied = [end for end in tied if _own(end, solid) or end.code not in (None, 0, 1)]
+    return tied[0] if len(tied) == 1 else None
 
 
 def _is_sudden(end: RankEnd) -> bool:

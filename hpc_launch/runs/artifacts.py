@@ -180,7 +180,9 @@ def _hang_note(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[Agent
     rank = next(iter(missing), None)
     # The node that detected the hang is not necessarily the one that caused it.
     node = _node_of(attempt, rank, nodes) if rank is not None else None
-    yield AgentNote("hang", _relative(attempt.hang, attempt), text, node, rank, hang.began, ranks=tuple(missing))
+    yield AgentNote(
+        "hang", _relative(attempt.hang, attempt), text, node, rank, hang.began, ranks=tuple(missing), noticed=hang.t
+    )
 
 
 def _event_note(event: WatcherEvent, file: str, node: str | None) -> AgentNote | None:

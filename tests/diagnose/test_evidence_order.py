@@ -125,7 +125,7 @@ def test_the_first_to_end(notes: tuple[AgentNote, ...], log: str, kind: str, ran
     assert (found.failure_class, found.first_failure.rank) == (kind, rank)
 
 
-HUNG = AgentNote("hang", "agent/hang.json", "no output and no work", "n1", 0, 20.0)
+HUNG = AgentNote("hang", "agent/hang.json", "no output and no work", "n1", 0, 4.0, noticed=20.0)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -151,6 +152,7 @@ def test_what_the_script_leaves_behind_is_ended(scheduler: LocalScheduler, submi
     job, folder = submit("setsid sleep 300 & exit 0")
     assert ended(scheduler, job).state == "COMPLETED"
     assert not processes_of_job(job, str(folder))
+    assert re.search(r"ends what the job left behind: \d+ \(sleep\)\n", (folder / "batch.log").read_text())
 
 
 def test_a_killed_supervisor_is_noticed_and_its_job_ended(scheduler: LocalScheduler, submit: Submit) -> None:

@@ -60,6 +60,8 @@ SUPERVISOR = "hpc_launch.schedulers.local.supervisor"
 
 KILL_WAIT_S = 10.0
 """Seconds between SIGTERM and SIGKILL (slurm.conf's KillWait; its default is 30)."""
+LEFT_S = 1.0
+"""Seconds in which the processes of a job may end by themselves after its script."""
 WRITE_TRIES = 60
 """How often, once a second, to retry recording the end if the disk is full or unavailable."""
 
@@ -148,7 +150,7 @@ class SupervisedJob:
         if os.getppid() != supervisor:
             os._exit(143)  # the supervisor died before prctl took effect
         os.setsid()
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.environ |= {JOB_ID: self.job_id, JOB_MARKER: f"{self.job_id}:{self.folder}"}
@@ -219,9 +221,19 @@ class SupervisedJob:
                 os.killpg(self.shell, signal.SIGTERM)
         while self.status is None and time.monotonic() < end:
             self._sleep(0.1)
+        self._note_left(time.monotonic() + LEFT_S)
         left_s = max(end - time.monotonic(), 0.0)
         end_all(lambda: descendants(os.getpid()), self._reap, left_s)
         self._reap()
+
+    def _note_left(self, until: float) -> None:
+        """Say in the job's output which processes its script leaves behind, such as a daemon."""
+        while (left := descendants(os.getpid())) and time.monotonic() < until:
+            self._sleep(0.1)
+        if left and self.status == 0:
+            names = ", ".join(f"{pid} ({text_of(f'/proc/{pid}/comm').strip()})" for pid in left[:8])
+            with contextlib.suppress(OSError):
+                os.write(2, f"{time.strftime('[hpc-launch %F %T]')} ends what the job left behind: {names}\n".encode())
 
     def _write_end(self, end_state: str | None) -> None:
         code = signal_number = None
