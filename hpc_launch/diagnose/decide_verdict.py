@@ -294,7 +294,7 @@ def _spent(
     usual = None if action == "RETRY_CHANGED" and kind not in CHANGES_BY_ITSELF else BUDGETS.get(kind, BUDGET)
     budget = retry.budgets.get(kind, usual)
     if budget is not None and (same > budget or budget == 0):
-        return f"{kind} again, {_attempts(same)} without getting further: its budget is {budget}"
+        return f"{kind} again, {_attempts(same)} without getting further ({progress.words}): its budget is {budget}"
     if action in ("RETRY", "CONTINUE") and kind != "preempted" and kind not in retry.budgets:
         plain = sum(past.action in ("RETRY", "CONTINUE") and past.failure_class != "preempted" for past in still)
         plain += not progress.further
