@@ -132,6 +132,8 @@ LATE_S = 5.0
 """A check that is later than this and twice the usual time: the job was suspended, and so was this process."""
 NEAR_S = 2.0
 """Seconds between two checks shortly before the limit. All nodes see the same silence: none waits long for another."""
+POLLS_S = 1.0
+"""Seconds in which a rank that polls wakes up at least once."""
 IDLE_SHARE = 0.02
 """CPU cores per rank below which a rank is idle. A rank that waits inside NCCL is busy: see --busy-after."""
 
@@ -225,12 +227,15 @@ class HangDetector:
     def end(self, ranks: Dict[int, Rank]) -> None:
         """Dump the stacks of all ranks, then end the ranks and the launcher."""
         self.say("hang", ranks=sorted(ranks))
+        woken = {rank.rank: wakes(rank.pid) for rank in ranks.values()}
+        time.sleep(POLLS_S)
         self.wait_for_other_nodes()
         alive = [rank for rank in ranks.values() if rank.alive()]
         for rank in alive:
             ask_flight_recorder(rank)
         for rank in alive:
-            write_stack(rank, os.path.join(self.folder, "stacks", "rank-%d.txt" % rank.rank))
+            polls = wakes(rank.pid) > woken[rank.rank]
+            write_stack(rank, os.path.join(self.folder, "stacks", "rank-%d.txt" % rank.rank), polls)
         for number in (signal.SIGABRT, signal.SIGKILL):
             for rank in alive:
                 if rank.alive():
@@ -255,8 +260,15 @@ def ask_flight_recorder(rank: Rank) -> None:
             os.close(pipe)
 
 
-def write_stack(rank: Rank, path: str) -> None:
-    """Write the state of a rank, the kernel function that it waits in, and its stack from py-spy.
+def wakes(pid: int) -> int:
+    """How often the main thread of a process has waited for something (proc(5), status)."""
+    lines = text_of("/proc/%d/status" % pid).splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:"))
+
+
+def write_stack(rank: Rank, path: str, polls: bool = False) -> None:
+    """Write the state of a rank, whether it polls (it sleeps and wakes up by itself), the kernel function that it waits
+    in, and its stack from py-spy.
 
     Only PATH is searched: what the rank calls its virtual environment may be a path inside an image, and outside it a
     folder that anybody can create.
@@ -269,5 +281,6 @@ def write_stack(rank: Rank, path: str) -> None:
             done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
             text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
     state = "waits in the kernel at: %s\nstate: %s\n" % (rank.place(), (stat_of(rank.pid) or "?")[0])
+    state += "polls: yes\n" if polls else ""
     with open(path, "w") as file:
         file.write(state + text)

@@ -35,7 +35,7 @@ class Frame(Struct, frozen=True):
         return f"{self.file}:{self.line} in {self.call}"
 
 
-_FACTS = re.compile(r"^(state|waits in the kernel at): (\w+)", re.MULTILINE)
+_FACTS = re.compile(r"^(state|waits in the kernel at|polls): (\w+)", re.MULTILINE)
 _STOPPED = frozenset("TtDZ")
 """States of proc(5) in which a process does nothing: stopped, traced, in a call that cannot be interrupted, dead."""
 _FOR_OTHERS = line_pattern("for_others")
@@ -48,6 +48,8 @@ class Stand(Struct, frozen=True):
     frames: tuple[Frame, ...] = ()
     state: str = ""
     kernel: str = ""
+    polls: bool = False
+    """Whether it wakes up again and again, as one that looks whether another is there."""
 
     def __str__(self) -> str:
         if self.state in _STOPPED:
@@ -58,7 +60,8 @@ class Stand(Struct, frozen=True):
 def stand(text: str) -> Stand:
     """What the watcher wrote about a rank."""
     facts = dict(_FACTS.findall(text[:1000]))
-    return Stand(stack(text.splitlines()), facts.get("state", ""), facts.get("waits in the kernel at", ""))
+    kernel = facts.get("waits in the kernel at", "")
+    return Stand(stack(text.splitlines()), facts.get("state", ""), kernel, "polls" in facts)
 
 
 def late(stands: Mapping[int, Stand], *, some_left: bool) -> dict[int, Stand]:
@@ -70,7 +73,8 @@ def late(stands: Mapping[int, Stand], *, some_left: bool) -> dict[int, Stand]:
     elsewhere = {
         rank: one for rank, one in stands.items() if not (_waits(one.frames) or _FOR_OTHERS.search(one.kernel))
     }
-    for found in (stopped, elsewhere):
+    still = {rank: one for rank, one in elsewhere.items() if not one.polls}
+    for found in (stopped, elsewhere, still):
         if found and (len(found) < len(stands) or some_left or (found is stopped and len(stands) == 1)):
             return found
     odd = stands if some_left else not_arrived({rank: one.frames for rank, one in stands.items()})

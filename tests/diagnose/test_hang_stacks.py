@@ -78,6 +78,7 @@ def test_numbers_that_no_program_has_are_no_frames() -> None:
 COLLECTIVE = (Frame("/v/torch/distributed/distributed_c10d.py", 9, "all_reduce"),)
 RECEIVES, SLEEPS = Stand(state="S", kernel="wait_woken"), Stand(state="S", kernel="hrtimer_nanosleep")
 SPINS = Stand(state="R", kernel="running")
+POLLS = Stand(state="S", kernel="hrtimer_nanosleep", polls=True)
 STOPPED, IN_THE_DISK = Stand(state="T", kernel="do_signal_stop"), Stand(state="D", kernel="folio_wait_bit_common")
 
 
@@ -91,6 +92,10 @@ STOPPED, IN_THE_DISK = Stand(state="T", kernel="do_signal_stop"), Stand(state="D
         ([SPINS, RECEIVES], False, [0]),
         ([Stand(COLLECTIVE, "R", "running"), SPINS], False, [1]),
         ([RECEIVES, RECEIVES], False, []),
+        ([RECEIVES, POLLS], False, [1]),
+        ([SPINS, POLLS], False, [0]),
+        ([POLLS, SLEEPS, POLLS], False, [1]),
+        ([POLLS, POLLS], False, []),
         ([SLEEPS, SLEEPS], False, []),
         ([STOPPED, STOPPED], False, []),
         ([SLEEPS], False, []),
@@ -107,4 +112,6 @@ def test_what_the_watcher_writes_about_a_rank_is_read() -> None:
     found = stand("waits in the kernel at: do_signal_stop\nstate: T\n" + SPY)
     assert (found.state, found.kernel, found.frames[-1].call) == ("T", "do_signal_stop", "<module>")
     assert str(found) == "was stopped (state T)"
+    assert not found.polls
+    assert stand("waits in the kernel at: hrtimer_nanosleep\nstate: S\npolls: yes\n") == POLLS
     assert stand("") == Stand()
