@@ -227,7 +227,7 @@ class HangDetector:
     def end(self, ranks: Dict[int, Rank]) -> None:
         """Dump the stacks of all ranks, then end the ranks and the launcher."""
         self.say("hang", ranks=sorted(ranks))
-        woken = {rank.rank: wakes(rank.pid) for rank in ranks.values()}
+        woken = {rank.rank: wakes(rank.pid) for rank in ranks.values() if rank.alive()}
         time.sleep(POLLS_S)
         self.wait_for_other_nodes()
         alive = [rank for rank in ranks.values() if rank.alive()]

@@ -28,7 +28,7 @@ from tests.ssh.ssh_user import SshUser
 
 TRAINING = REPOSITORY / "tests" / "prove" / "training"
 PROGRAM = ("grid.py", "meeting.py")
-HANG_S, BUSY_S = 8, 20
+HANG_S, BUSY_S, PATIENCE_S = 8, 20, 60
 STEPS = {"time limit": 450}
 """How many steps a training has that is to live through an event, at five per second; others have 100, or 40 where a
 process beside the ranks is struck: it must not be over by then."""
@@ -58,7 +58,12 @@ class Place:
             "hang": {"after": f"{patience(HANG_S):.0f}s", "busy_after": f"{patience(BUSY_S):.0f}s"},
             "retry": {"backoff": "1s", "max_attempts": 2},
             **RECORDS,
-            "args": {"folder": "${run.dir}/saved", "record": str(self.record), **fault},
+            "args": {
+                "folder": "${run.dir}/saved",
+                "record": str(self.record),
+                "patience": f"{patience(PATIENCE_S):.0f}",
+                **fault,
+            },
             **({"command": [sys.executable, "grid.py"]} if alone else {"script": "grid.py"}),
         }
 

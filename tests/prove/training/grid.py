@@ -202,13 +202,14 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--from", dest="start", type=Path)
+    parser.add_argument("--patience", type=float, default=60, help="seconds until a rank gives the others up")
     parser.add_argument("--local_rank")
     args = parser.parse_args()
     plan = Plan(args)
     plan.at("imports")
     plan.at("rendezvous")
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
-    train(args, Meeting() if alone else join("sockets", 60), plan)
+    train(args, Meeting() if alone else join("sockets", args.patience), plan)
     plan.at("end")
 
 
