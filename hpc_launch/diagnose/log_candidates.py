@@ -176,21 +176,14 @@ def _cancelled_step(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
     srun then aborts the step before it reports any task, and slurmstepd gives no reason (seen with 22.05). Where srun
     itself ends a step, it first reports the task or the node that failed.
     """
-    ends = [hit for scan in evidence.logs for hit in scan.hits if hit.rule == "slurm-step-cancelled"]
-    if not evidence.of_a_run or not ends:
+    hits = [hit for scan in evidence.logs for hit in scan.hits]  # the batch log comes first
+    end = next((hit for hit in hits if hit.rule == "slurm-step-cancelled"), None)
+    said = (hit for hit in hits if _BY_SLURM.match(hit.text) and rules.rules[hit.rule].source.startswith("Slurm"))
+    first = next((hit for hit in said if hit.rule != "slurm-step-cancelled"), None)
+    if not evidence.of_a_run or end is None or first is None or "Job step aborted: Waiting" not in first.text:
         return []
-    for scan in evidence.logs:
-        said = [
-            hit for hit in scan.hits if _BY_SLURM.match(hit.text) and rules.rules[hit.rule].source.startswith("Slurm")
-        ]
-        first = next((hit for hit in said if hit.rule != "slurm-step-cancelled"), None)
-        if first is None:
-            continue
-        if "Job step aborted: Waiting" in first.text:
-            quotes = tuple(Quote(hit.file, hit.line, hit.text) for hit in (ends[0], first))
-            return [Candidate("cancelled_by_user", "cancelled", 30, quotes, source=first.source, line=first.line)]
-        return []  # the batch log comes first; what a rank prints counts only without messages of srun there
-    return []
+    quotes = tuple(Quote(hit.file, hit.line, hit.text) for hit in (end, first))
+    return [Candidate("cancelled_by_user", "cancelled", 30, quotes, source=first.source, line=first.line)]
 
 
 def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> Candidate:

@@ -58,20 +58,15 @@ class WorkerBlocks:
 
     def see(self, body: str, line: int) -> None:
         """Read one line."""
+        match = _FIELD.match(body) if self._fields or "time " in body[:12] else None
         if not self._fields:
-            if body.startswith("Root Cause (first"):
-                self._root = True
-            elif body.startswith("Failures:"):
-                self._root = False
-            match = _FIELD.match(body) if "time " in body[:12] else None
-            if match is not None and match[1] == "time" and line_time(match[2]) is not None:
-                self._fields = {"time": match[2].strip()}
-                self._line = line
-            return
-        if body.startswith(("-----", "=====")):
+            if body.startswith(("Root Cause (first", "Failures:")):
+                self._root = body.startswith("Root")
+            if match is None or match[1] != "time" or line_time(match[2]) is None:
+                return
+        elif body.startswith(("-----", "=====")):
             self._close()
             return
-        match = _FIELD.match(body)
         if match is not None and match[1] == "time":
             self._close()
             self._fields = {"time": match[2].strip()}
@@ -85,8 +80,7 @@ class WorkerBlocks:
 
     def finish(self) -> tuple[WorkerFailure, ...]:
         """All entries."""
-        if self._fields:
-            self._close()
+        self._close()
         return tuple(self._found)
 
     def _close(self) -> None:
