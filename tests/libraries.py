@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-LIBRARIES = frozenset({"accelerate", "deepspeed", "lightning", "nvidia_resiliency_ext", "torch", "transformers"})
+LIBRARIES = frozenset(
+    "accelerate deepspeed lightning nvidia_resiliency_ext tensorboard torch transformers wandb".split()
+)
 
 
 def _imported() -> frozenset[str]:

@@ -227,6 +227,31 @@ def test_pipelines_go_with_the_first_stage_of_zero(project: Path) -> None:
     assert data["train_batch_size"] == 2 * 8 // 2
 
 
+TRACKED = """\
+import os
+import wandb
+from torch.utils.tensorboard import SummaryWriter
+run = wandb.init(project="p")
+run.log({"loss": 1.0})
+run.finish()
+with SummaryWriter(os.environ["TENSORBOARD_LOGGING_DIR"]) as writer:
+    writer.add_scalar("loss", 1.0, 1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.torch("tensorboard", "wandb")
+def test_wandb_offline_and_tensorboard_write_into_the_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRACKED)
+    job = {"name": "a", "launcher": "none", "command": [sys.executable, "train.py"], "env": {"WANDB_MODE": "offline"}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**job, "trackers": ["wandb", "tensorboard"]}))
+    done = launch(tmp_path, "submit", "job.yaml", "--site=local", "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (written,) = tmp_path.glob("runs/*/wandb/offline-run-*/*.wandb")
+    assert list(written.parents[2].glob("tensorboard/events.out.tfevents.*"))
+    assert f"wandb sync {written.parents[1]}/offline-run-*" in launch(tmp_path, "status", "@last").stdout
+
+
 # --- on real hosts ---
 
 SAYS = """\
