@@ -10,6 +10,7 @@ import click
 from msgspec import to_builtins
 
 from hpc_launch.base.errors import UsageError
+from hpc_launch.base.installed import shipped
 from hpc_launch.cli.render import format_option, print_values, report
 from hpc_launch.cli.shared_options import LazyGroup, complete_site, complete_team, echo_json, json_option
 from hpc_launch.cli.terminal import print_note, warn
@@ -274,7 +275,10 @@ def _print_team(team: Team, *, as_json: bool) -> None:
         echo_json({**source, **content, "findings": [finding.as_json() for finding in findings]})
         return
     at = f" at {team.commit}" if team.commit else ""
-    also = f"; failure rules: {', '.join(rules)}" if rules else ""
+    shipped_names = {path.stem for path in team_sources.profiles_in(shipped("site_configs"))}
+    replaced = [] if single else sorted(shipped_names.intersection(names))
+    also = f"; in place of shipped ones: {', '.join(replaced)}" if replaced else ""
+    also += f"; failure rules: {', '.join(rules)}" if rules else ""
     print_note(f"{team.name}: {team.url}{at}; profiles: {', '.join(names) or 'none'}{also}")
     warn(findings)
 

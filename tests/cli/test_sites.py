@@ -338,15 +338,16 @@ def test_removal_ends_the_trust_in_files_of_a_team(desk: Desk) -> None:
     assert "HL313" in desk.add("--revision", "v2")
 
 
-def test_failure_rules_of_a_team_are_shown(desk: Desk) -> None:
+def test_failure_rules_of_a_team_are_shown_and_which_shipped_profiles_it_replaces(desk: Desk) -> None:
     folder = desk.folder / "shared"
     (folder / "rules").mkdir(parents=True)
     (folder / "rules" / "ours.yaml").write_text(RULE)
     for path in (folder, folder / "rules", folder / "rules" / "ours.yaml"):
         path.chmod(path.stat().st_mode | 0o002)
     (folder / "mine.yaml").write_text(PROFILE)
+    (folder / "lumi-g.yaml").write_text(PROFILE)
     said = desk.sites("add", str(folder), "--name", "team").stderr
-    assert "failure rules: ours.yaml" in said
+    assert "; in place of shipped ones: lumi-g; failure rules: ours.yaml\n" in said
     found = json.loads(desk.sites("add", str(folder), "--name", "team", "--json").stdout)
     assert found["rules"] == ["ours.yaml"]
 
