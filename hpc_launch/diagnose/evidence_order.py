@@ -29,6 +29,8 @@ from hpc_launch.diagnose.torchrun_failures import workers_of
 _MPI_END = "mpi-abort"
 """The rule for what mpirun reports of a rank that ended the others."""
 _ENDED = frozenset({"death", "oom_kill", "spared", "left"})
+_NEAR_S = 30.0
+"""So long before a silence was seen to begin may the end of the rank lie that the others wait for."""
 _BY_OTHERS = frozenset({process_ends.KILL, process_ends.ABORT})
 """Signals by which launchers, after SIGTERM, and NCCL's watchdog end a rank for another one."""
 
@@ -68,11 +70,13 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if root.cause == "host_oom_kill":  # Slurm reports it in the log of any rank
         killed = next((end for end in ends if end.memory), None)
         return root if killed is None else _at(root, killed)
-    hung = [note.noticed or 0.0 for note in evidence.notes if note.kind == "hang"]
-    if hung:  # the watcher ended those that were left
-        alone = [end for end in ends if (end.time or math.inf) < hung[0] and (end.code != 0 or _is_short(evidence))]
-        found = alone[:1] if root.failure_class == "hang_no_progress" else []
-        return next((_own(end, solid) or _of_end(end, solid) for end in found), root)
+    for note in (one for one in evidence.notes if one.kind == "hang"):  # the watcher ended those that were left
+        begun, noticed = (note.time or 0.0) - _NEAR_S, note.noticed or 0.0
+        alone = (end for end in ends if end.time is not None and begun < end.time < noticed)
+        first = next((end for end in alone if end.code != 0 or _is_short(evidence)), None)
+        if first is None or root.failure_class != "hang_no_progress":
+            return root
+        return _own(first, solid) or _of_end(first, solid)
     if not ends or (root.proven and root.code is None and root.order < CONSEQUENCE):
         return root
     if len(ends) == 1 and not any(one.rank is not None for one in solid):  # a program that is no rank among others
@@ -180,9 +184,11 @@ def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
     for note in evidence.notes:
         if note.kind in _ENDED and note.rank is not None:
             found[note.rank] = _of_note(note, codes.get(note.rank, whole))
-    unseen = [one for one in evidence.node_exits if one.rank is not None and one.rank not in found]
-    ends = [*found.values(), *map(_reported, unseen)] or list(map(_reported, workers_of(evidence)))
-    ends = ends or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
+    reported: list[NodeExit | WorkerFailure] = [*evidence.node_exits, *workers_of(evidence)]
+    for told in reported:
+        if told.rank is not None:
+            found.setdefault(told.rank, _reported(told))
+    ends = list(found.values()) or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
     return sorted(ends, key=lambda one: math.inf if one.time is None else one.time)
 
 

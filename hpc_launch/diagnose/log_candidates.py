@@ -233,7 +233,8 @@ def _counted(hit: Hit, evidence: Evidence) -> bool | None:
     srun calls such a kill by its name, so that another SIGKILL is none.
     """
     ends = [note for note in evidence.notes if note.kind in ("death", "spared", "oom_kill")]
-    mine = [note for note in ends if note.rank == hit.rank] or [note for note in ends if hit.node in (None, note.node)]
+    here = hit.node if hit.node in evidence.nodes else None  # torchrun may know its host by another name
+    mine = [note for note in ends if note.rank == hit.rank] or [note for note in ends if here in (None, note.node)]
     if any(note.kind == "oom_kill" for note in mine):
         return True
     seen = any(note.kind == "spared" or note.signal == 9 or note.oom_kill is not None for note in mine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -171,6 +172,25 @@ def test_a_rank_that_ended_before_its_watcher_saw_it_is_the_first_failure() -> N
     exits = (NodeExit("n1", 143, "logs/rank-0.exit", 9.0, 0), NodeExit("n2", 7, "logs/rank-1.exit", 5.0, 1))
     found = why_run("FAILED", 7, {"batch.log": ""}, notes=(ended(0, 9.0),), node_exits=exits)
     assert (found.failure_class, found.first_failure.rank) == ("user_code_error", 1)
+
+
+SEEN = 1_800_000_000.0
+LISTED = f"""Root Cause (first observed failure):
+[0]:
+  time      : {time.strftime("%Y-%m-%d_%H:%M:%S", time.localtime(SEEN))}
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : 137 (pid: 30772)
+  error_file: <N/A>
+============================================================
+"""
+WHOLE = AgentNote("spared", FILE, "nothing was killed for lack of memory", "n1", None, SEEN + 9, oom_kill=False)
+
+
+@pytest.mark.parametrize("notes", [(WHOLE,), (ended(0, SEEN + 0.2, signal=15),), (ended(0, SEEN + 0.2), WHOLE)])
+def test_a_rank_that_ended_before_its_watcher_saw_it_is_in_torchruns_list(notes: tuple[AgentNote, ...]) -> None:
+    found = why_run("FAILED", 1, {"batch.log": "", "node-0.log": LISTED}, notes=notes, nodes=("n1",))
+    assert (found.failure_class, found.default_verdict, found.first_failure.rank) == ("segfault_or_abort", "RETRY", 1)
 
 
 TRACE = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 40, in main\n    go()\n'
