@@ -307,7 +307,7 @@ prepends, `modules-` removes items (or keys of a mapping), and `env=` replaces a
 | `${{job.id}}` | the scheduler's job id | in the job |
 | `${{shell.NAME}}` | a variable of the job's shell | in the job |
 | `${{paths.NAME}}` | a folder defined in the site profile | at submission |
-| `${{env.NAME}}` | a variable of the submitting shell | at submission |
+| `${{env.NAME}}` | a variable of the submitting shell, unless a [secret](findings.md#hl211) | at submission |
 | `${{home}}`, `${{user}}`, `${{account}}`, `${{job.name}}` | home, user name, account, job name | at submission |
 | `${{launcher.python}}` | the interpreter that runs hpc-launch | at submission |
 | `$${{` | a literal `${{` | |

@@ -11,7 +11,7 @@ import click
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, output_option, set_option, site_option
-from hpc_launch.cli.terminal import print_site_and_warnings, show_findings, write_text
+from hpc_launch.cli.terminal import print_site_and_warnings, show_findings, warn, write_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import nearest
 from hpc_launch.prepare.explain import ExplainedValue, explain, explain_site
@@ -76,6 +76,7 @@ def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[st
     hpc-launch explain job.yaml site.queues
     """
     prepared_job = prepare_job(job, site=site, sets=sets, anywhere=True)
+    warn(prepared_job.warnings)
     lines = explain_site(prepared_job) if key is not None and key.startswith("site.") else explain(prepared_job)
     print_values(lines, key, as_json=as_json)
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Place
+from hpc_launch.base.secret_text import SECRET_NAME
 from hpc_launch.from_script.draft import SitePart, job_name, job_text, known_site, own_profile
 from hpc_launch.from_script.old_job import LaunchSize, OldJob, OldLaunch, OldScript, choose, launch_size
 from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Value, parse, read_script, take_out
@@ -23,7 +24,6 @@ from hpc_launch.from_script.settings import RENDEZVOUS
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.statements import Reader
 from hpc_launch.from_script.variables import Variables
-from hpc_launch.job.container import SECRET_NAME
 from hpc_launch.job.shell_text import RUNTIME, Text, UnknownName, interpolate
 from hpc_launch.job.units import format_time, parse_time
 from hpc_launch.job.yaml_source import parse_document

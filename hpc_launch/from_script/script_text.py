@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.job.container import SECRET_VALUE
+from hpc_launch.base.secret_text import SECRET_VALUE
 
 MAX_BYTES = 4 << 20
 """Slurm's default limit of a script (slurm.conf(5), max_script_size)."""

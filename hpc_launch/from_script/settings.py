@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from hpc_launch.base.secret_text import SECRET_NAME
 from hpc_launch.from_script.old_job import OldJob
 from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Node, Value, Word, find_all, text_of, unknown
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.variables import Variables
-from hpc_launch.job.container import SECRET_NAME
 
 RENDEZVOUS = frozenset(
     "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE GROUP_RANK SRUN_CPUS_PER_TASK "

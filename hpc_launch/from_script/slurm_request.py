@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from hpc_launch.from_script.script_text import Ledger, OptionTable, Word, literal
+from hpc_launch.job.key_hints import words
 
 _SHORT = {
     "A": "account", "a": "array", "C": "constraint", "c": "cpus-per-task", "D": "chdir", "d": "dependency",
@@ -15,30 +16,8 @@ _SHORT = {
     "p": "partition", "Q": "quiet", "q": "qos", "r": "relative", "s": "oversubscribe", "t": "time",
     "u": "unbuffered", "v": "verbose", "W": "wait", "w": "nodelist", "X": "disable-status", "x": "exclude",
 }  # fmt: skip
-_KEYS = {
-    "name": "job-name",
-    "nodes": "nodes",
-    "processes_per_node": "ntasks ntasks-per-node ntasks-per-gpu",
-    "cpus_per_node": "cpus-per-task cpus-per-gpu",
-    "gpus_per_node": "gres gpus gpus-per-node gpus-per-task",
-    "memory": "mem mem-per-cpu mem-per-gpu",
-    "queue": "partition qos",
-    "checkpoint.signal_before": "signal",
-    "workdir": "chdir",
-    "site: exclusive": "exclusive",
-    **{name: name for name in ("time", "account", "constraint", "exclude")},
-}
-_TAKEN = {name: key for key, names in _KEYS.items() for name in names.split()}
-_UNNECESSARY = frozenset(
-    "output error open-mode requeue no-requeue ntasks-per-socket gpu-bind tres-bind kill-on-bad-exit wait no-kill "
-    "parsable quiet verbose propagate get-user-env unbuffered label".split()
-)
-"""Logs, restarts, places of processes and how a job ends: hpc-launch does this itself, or the site profile says it."""
-_PASSED_ON = frozenset(
-    "mail-type mail-user reservation dependency comment licenses hint distribution nice begin deadline switches "
-    "nodelist wckey contiguous clusters mem-bind profile threads-per-core tmp network core-spec cpu-freq gpu-freq "
-    "spread-job gres-flags time-min oversubscribe overcommit".split()
-)
+_TAKEN = {option: key for key, options in words().sbatch_keys.items() for option in options}
+_UNNECESSARY, _PASSED_ON = words().needless, words().passed_on
 _FLAGS = (
     "hold no-kill label overcommit quiet unbuffered verbose disable-status contiguous exclusive get-user-env "
     "ignore-pbs no-requeue oversubscribe overlap exact parsable propagate reboot requeue spread-job use-min-nodes "

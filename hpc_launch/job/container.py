@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from hpc_launch.job.type_hints import Mebibytes, Scalar, VariableName, short_form
-
-SECRET_NAME = re.compile(r"(^|[_.])(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
-"""Searched in the name of a variable."""
-SECRET_VALUE = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|"
-    r"xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|(?<=://)[^\s/:@]+:[^\s/@]+(?=@(?!sha\d)))|-----BEGIN [A-Z ]*KEY"
-)
-"""What the services themselves mark as a key, and a password in a URL."""
 
 
 class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

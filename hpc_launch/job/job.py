@@ -52,6 +52,8 @@ class Notify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     each_point: bool = False
     """Send messages about each point of a sweep. Default: about the sweep as a whole."""
 
+    __short_forms__ = short_form("`notify: me@example.org`: Slurm's mails to this address.", {str: "mail"})
+
     @property
     def wanted(self) -> tuple[str, ...]:
         """The events that are told."""
@@ -185,7 +187,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     processes_per_node: Annotated[int | None, Meta(ge=1, le=10_000)] = None
     """Processes per node. Default: one per GPU, or one on a CPU node."""
     cpus_per_node: Annotated[int | None, Meta(ge=1)] = None
-    """CPUs per node. Default: all of a node's CPUs, or the share that belongs to the requested GPUs."""
+    """CPUs per node, which its processes share. Default: all of a node's CPUs, or the share that belongs to the
+    requested GPUs."""
     memory: Mebibytes | None = None
     """Memory per node, such as `64G`. 0 requests all of it. Default: the queue's rule."""
     time: Annotated[Seconds | None, Meta(examples=["02:00:00"])] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job.container import SECRET_NAME, SECRET_VALUE
+from hpc_launch.base.secret_text import SECRET_NAME, SECRET_OPTION, SECRET_VALUE
 from hpc_launch.job.document import Document, KeyPath, flow_yaml
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer
@@ -28,9 +29,12 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
     written: dict[KeyPath, str] = {}
     for text in sets:
         key, equals, value = text.partition("=")
-        place = Place(f"--set {key}=…" if SECRET_NAME.search(key) or SECRET_VALUE.search(text) else f"--set {text}")
+        secret = SECRET_NAME.search(key) or SECRET_OPTION.search(key) or SECRET_VALUE.search(value)
+        place = Place(f"--set {key}=…" if secret else f"--set {text}")
         if not equals or not key.strip("."):
-            message, hint = f"`--set {text}` is not of the form KEY=VALUE", "for example `--set args.lr=0.001`"
+            named = re.fullmatch(r"([\w.-]+)[: ]+(\S+)", text)
+            right = f"{named[1]}={named[2]}" if named else "args.lr=0.001"
+            message, hint = f"`--set {text}` is not of the form KEY=VALUE", f"for example `--set {right}`"
             findings.append(Finding(FindingCode.INVALID_SET_OPTION, message, place, hint))
             continue
         path = _split(key)
@@ -41,9 +45,13 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
         if document is None:
             findings += faults
             continue
-        _put(data, path, document.data["value"])
-        for end in range(1, len(path)):
+        holder = data
+        for end, step in enumerate(path[:-1], 1):
             places[path[:end]] = place
+            if not isinstance(holder.get(step), dict):
+                holder[step] = {}
+            holder = holder[step]
+        holder[path[-1]] = document.data["value"]
         for value_path, original in document.written.items():
             written[(*path, *value_path[1:])] = original
         for value_path in document.places:
@@ -57,16 +65,6 @@ def _split(key: str) -> tuple[str, ...]:
     if dot and first in _OPEN_MAPPINGS:
         return (first, rest)
     return tuple(key.split("."))
-
-
-def _put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    for key in path[:-1]:
-        child = data.get(key)
-        if not isinstance(child, dict):
-            child = {}
-            data[key] = child
-        data = child
-    data[path[-1]] = value
 
 
 def split_stage(path: Path) -> tuple[Path, str | None]:

@@ -22,12 +22,11 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, in_order
 from hpc_launch.job.document import Document, KeyPath, Source
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import (
     Member,
-    correction_hint,
     describe,
     describe_expected,
     description_at,
@@ -39,7 +38,6 @@ from hpc_launch.job.type_hints import (
     members,
     nearest,
     nullable,
-    unknown_key_hint,
 )
 from hpc_launch.job.units import UNITS
 
@@ -150,12 +148,7 @@ def _read_at(source: Source, type_: type[Struct], path: KeyPath, *, partial: boo
     for key in path:
         data = data[key]
     value = reader.struct(type_, data, path)
-    return value, sorted(reader.findings, key=_by_place)
-
-
-def _by_place(finding: Finding) -> tuple[str, int, int]:
-    place = finding.place or Place("")
-    return place.file, place.line or 0, place.column or 0
+    return value, in_order(reader.findings)
 
 
 class _StructReader:
@@ -184,7 +177,7 @@ class _StructReader:
         for key, child in value.items():
             key_path = (*path, key)
             if key not in fields:
-                self.report_unknown_key(key, type_, key_path)
+                self.report_unknown_key(key_path, child, type_)
             elif child is not None or nullable(fields[key].type):
                 values[fields[key].name] = self.value(fields[key].type, child, key_path)
         for key, info in fields.items():
@@ -273,19 +266,25 @@ class _StructReader:
             return None
         return self.source.written.get(path, str(value).lower() if isinstance(value, bool) else str(value))
 
-    def report_unknown_key(self, key: str, type_: type[Struct], path: KeyPath) -> None:
+    def report_unknown_key(self, path: KeyPath, value: Any, type_: type[Struct]) -> None:
+        from hpc_launch.job.key_hints import unknown_key_hint  # only for an invalid file, to keep start-up fast
+
         inside = f" in `{label(path[:-1])}`" if len(path) > 1 else ""
-        hint = unknown_key_hint(key, type_, self.root)
-        self.report(FindingCode.UNKNOWN_KEY, f"unknown key `{visible(key)}`{inside}", path, hint, at_key=True)
+        hint = unknown_key_hint(path, value, type_, self.root)
+        message = f"unknown key `{visible(str(path[-1]))}`{inside}"
+        self.report(FindingCode.UNKNOWN_KEY, message, path, hint, at_key=True)
 
     def report_type(self, alternatives: tuple[Member, ...], value: Any, path: KeyPath) -> Any:
+        from hpc_launch.job.key_hints import correction_hint, value_hint  # as above
+
         subject = f"`{label(path)}`" if path else "the file"
         actual = describe(value, self.source.written.get(path))
         message = f"{subject} must be {describe_expected(alternatives)}, not {actual}"
         choices = [str(choice) for member in alternatives if member.kind is Literal for choice in member.args]
+        hint = value_hint(path, value)
         if choices and isinstance(value, (str, int, float)):
             closest = nearest(str(value), choices)
-            hint = f"did you mean `{closest}`?" if closest else None
+            hint = hint or (f"did you mean `{closest}`?" if closest else None)
             return self.report(FindingCode.INVALID_VALUE, message, path, hint)
-        hint = correction_hint({member.kind for member in alternatives}, value)
+        hint = hint or correction_hint(path, {member.kind for member in alternatives}, value)
         return self.report(FindingCode.WRONG_TYPE, message, path, hint)

@@ -15,7 +15,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 from msgspec.structs import fields as struct_fields
 
-from hpc_launch.job.document import KeyPath, scalar
+from hpc_launch.base.secret_text import SECRET_VALUE
+from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.units import UNITS
 
@@ -186,6 +187,8 @@ def describe(value: Any, written: str | None = None) -> str:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return f"the number {written or value}"
+    if isinstance(value, str) and SECRET_VALUE.search(value):
+        return "a text that looks like a secret"
     if isinstance(value, str):
         return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
     return "a list" if isinstance(value, list) else "a mapping"
@@ -207,47 +210,13 @@ def _describe_member(member: Member) -> str:
     return UNITS[member.unit].description if member.unit else _KINDS.get(member.kind, "a mapping")
 
 
-def correction_hint(kinds: set[Any], value: Any) -> str | None:
-    """Hint how to write the value so that it has one of the accepted types."""
-    if isinstance(value, str):
-        if {int, float} & kinds and isinstance(scalar(value), (int, float)):
-            return "remove the quotes"
-        if {int, float} & kinds and isinstance(scalar(value.lstrip("0") or "0"), int):
-            return "remove the leading zeros"
-        if bool in kinds:
-            return "write true or false; yes, no, on and off are read as text"
-    if isinstance(value, float) and int in kinds and value.is_integer():
-        return f"write {int(value)}"
-    if list in kinds and value is not None and not isinstance(value, Mapping):
-        return "write a list: [one, two]"
-    if isinstance(value, str) and any(isinstance(kind, type) and issubclass(kind, (dict, Struct)) for kind in kinds):
-        return "write indented `key: value` lines below it, with a space after the colon"
-    return None
-
-
-def unknown_key_hint(key: str, type_: type[Struct], root: type[Struct]) -> str:
-    """Hint for a key that `type_` does not have, in a file of type `root`."""
-    fields = fields_of(type_)
-    parents = [
-        f"`{name}`"
-        for name, info in fields.items()
-        if any(member.is_struct and key in fields_of(member.kind) for member in members(info.type))
-    ]
-    if parents:
-        return f"move it under {' or '.join(parents)}"
-    if type_ is not root and key in fields_of(root):
-        return "move it to the top level: check the indentation"
-    closest = nearest(key, list(fields))
-    return f"did you mean `{closest}`?" if closest is not None else "valid keys: " + ", ".join(fields)
-
-
-def nearest(word: str, known: list[str]) -> str | None:
-    """The most similar name in `known`, if any is close enough."""
+def nearest(word: str, known: list[str], cutoff: float = 0.6) -> str | None:
+    """The most similar name in `known`, if any is close enough: 1 is the same name, 0 has nothing in common."""
     # Imported only for an invalid file, to keep start-up fast.
     import difflib
 
     normalized = {name.lower().replace("-", "_"): name for name in known}
-    matches = difflib.get_close_matches(word.lower().replace("-", "_"), normalized, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(word.lower().replace("-", "_"), normalized, n=1, cutoff=cutoff)
     return normalized[matches[0]] if matches else None
 
 

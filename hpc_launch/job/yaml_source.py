@@ -77,6 +77,9 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Document | None, list[F
     except SourceError as error:
         return None, error.findings
     document, findings = parse_document(text, name)
+    if document is None and (text.startswith("#!") or re.search(r"^#SBATCH\s", text, re.MULTILINE)):
+        hint = f"`hpc-launch init --from {name}` writes a job file from a script"
+        findings = [replace(findings[0], message="the file is a script, not a job file", hint=hint)]
     return (None if document is None else replace(document, opened=opened)), findings
 
 
@@ -183,6 +186,8 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> SourceError:
         hint = "write the character itself, or its full code point, as in \\U0001F600"
         return _error(FindingCode.INVALID_CHARACTER, message, place, hint)
     hint = next((hint for part, hint in _HINTS.items() if part in problem), _DEFAULT_HINT)
+    if re.search(r"[:,\[{]\s*[^\s\"',]*\$\{", line):
+        hint = 'quote text that contains `${`, such as "${job.id}": in a flow mapping, { starts another one'
     if context is not None and context.line != mark.line and "block" not in problem:
         problem += f" that started in line {context.line + 1}"
     return _error(FindingCode.INVALID_YAML, f"invalid YAML: {problem}", place, hint)

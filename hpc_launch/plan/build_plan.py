@@ -24,6 +24,7 @@ from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
 from hpc_launch.plan.plan_rules import check
 from hpc_launch.plan.sbatch_options import check_srun, directives, missing_variables
 from hpc_launch.plan.site_environment import site_settings, site_variables
+from hpc_launch.plan.text_checks import check_texts
 from hpc_launch.sites.queues import overlay_fabric
 from hpc_launch.sites.resolved import Resolved
 
@@ -52,6 +53,7 @@ def build(
     if size is None or job_program is None:
         return None, findings
     check(filler, size)
+    check_texts(filler, job_program)
     how = launcher(filler)
     site_values = site_variables(filler, size)
     settings = variables(filler, size, strategy.variables, site_values.job)

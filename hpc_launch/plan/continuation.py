@@ -107,7 +107,11 @@ def _folder(filler: ValueFiller, asked: str) -> Text | None:
 
 
 def _is_pattern(filler: ValueFiller, pattern: str) -> bool:
-    message = None
+    message, hint = None, r"such as 'step-(\d+)'"
+    if re.fullmatch(r"[\w.?-]*(?<![.])\*[\w.*?-]*", pattern):
+        message = f"`{pattern}` is a pattern of file names; `pattern` is a regular expression"
+        first, *rest = re.escape(pattern).replace(r"\-", "-").replace(r"\?", ".").split(r"\*")
+        hint = f"write '{first}(\\d+){'.*'.join(rest)}'"
     try:
         groups = compiled(pattern).groups
         if groups > 1:
@@ -115,8 +119,7 @@ def _is_pattern(filler: ValueFiller, pattern: str) -> bool:
         elif "/" in pattern:
             message = f"`{pattern}` has a `/`; it is compared with the names in the folder"
     except re.error as error:
-        message = f"`{pattern}` is not a valid regular expression: {error}"
+        message = message or f"`{pattern}` is not a valid regular expression: {error}"
     if message is not None:
-        path, hint = ("checkpoint", "pattern"), r"such as 'step-(\d+)'"
-        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
+        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, ("checkpoint", "pattern"), hint)
     return message is None

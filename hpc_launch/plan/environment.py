@@ -8,7 +8,6 @@ from functools import cache
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.installed import shipped
-from hpc_launch.job.container import SECRET_NAME
 from hpc_launch.job.document import KeyPath, rule
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.shell_text import RUNTIME
@@ -183,11 +182,6 @@ def variables(
     for name, value in job.env.items():
         path: KeyPath = ("env", name)
         if not check_variable_name(filler, name, path):
-            continue
-        if SECRET_NAME.search(name) and isinstance(value, str) and value:
-            message = f"`{name}` looks like a secret and would stand in the script"
-            hint = f"list it: `secrets: [{name}]`, and set it in your shell"
-            filler.fault(FindingCode.SECRET_IN_ENV, message, path, hint)
             continue
         text = None if value is None else filler.text(value, path)
         result.append(Variable(name, text, resolved.origin(*path)))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job.container import SECRET_NAME, SECRET_VALUE
+from hpc_launch.base.secret_text import SECRET_NAME, SECRET_VALUE
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.launcher import Strategy
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
@@ -68,9 +68,10 @@ class ValueFiller(PlanDraft, frozen=True):
             hint = _known_names(unknown.name, self.resolved)
             self.fault(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", path, hint)
             return ("",)
-        if any(isinstance(part, str) and SECRET_VALUE.search(part) for part in text):
+        filled = any(isinstance(part, str) and SECRET_VALUE.search(part) for part in text)
+        if filled and not SECRET_VALUE.search(written):  # `text_checks` reports what the file itself says
             message = "the value looks like an access token and would stand in the script"
-            self.fault(FindingCode.SECRET_IN_ENV, message, path, "set a variable to it, and list that in `secrets:`")
+            self.fault(FindingCode.SECRET_IN_SCRIPT, message, path, "set a variable to it, and list that in `secrets:`")
         strategy = self.resolved.job.strategy
         if CONFIG in text and strategy.config is None:
             message = f"the strategy `{strategy.name}` has no configuration file"
@@ -136,9 +137,11 @@ def _configured(strategy: Strategy) -> str:
 
 def _known_names(name: str, resolved: Resolved) -> str:
     if name.startswith("env.") and (name[4:] in resolved.job.secrets or SECRET_NAME.search(name)):
-        return f"{name[4:]} is a secret: list it in `secrets:`, and let the program read the variable itself"
+        return f"{name[4:]} is a secret: write `secrets: [{name[4:]}]`, and let the program read the variable itself"
     if name.startswith("env."):
         return f"set {name[4:]} in this shell, or write the value here"
+    if name.isidentifier() and name.isupper():
+        return f"write `${{env.{name}}}` for its value in this shell, or `${{shell.{name}}}` for that in the job"
     for prefix in ("paths.", "strategy.", "parallel."):
         if name.startswith(prefix):
             known = sorted(key for key in resolved.names if key.startswith(prefix))

@@ -19,6 +19,10 @@ from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.sites.job_settings import count_holds
 from hpc_launch.sites.queues import LimitRow
 
+UNLIKELY_TIME_S = 7 * 86_400
+UNLIKELY_MEMORY = 4 << 20
+"""Where no limit is known: longer jobs and more MiB on a node are hardly meant."""
+
 
 def limit_row(size: JobSize, nodes: int) -> LimitRow | None:
     """The row of the queue's limits for a job with so many nodes."""
@@ -28,11 +32,12 @@ def limit_row(size: JobSize, nodes: int) -> LimitRow | None:
 
 
 def _check_hardware(draft: PlanDraft, size: JobSize) -> None:
-    node, local = size.node_class, draft.resolved.site.scheduler.type == "local"
+    job, node, local = draft.resolved.job, size.node_class, draft.resolved.site.scheduler.type == "local"
     a_node = f"per node requested, but a node of queue `{size.queue_name}` has"
     gpus, processes = size.gpus_per_node, size.processes_per_node
+    alone = descriptor(job.launcher.name).tasks == "program"  # it may use all GPUs
     if gpus > node.gpus:
-        key = "gpus" if draft.resolved.job.gpus is not None else "gpus_per_node"
+        key = "gpus" if job.gpus is not None else "gpus_per_node"
         hint = "request more nodes with fewer GPUs each"
         draft.fault(FindingCode.TOO_MANY_GPUS, f"{gpus} GPUs {a_node} {node.gpus}", (key,), hint)
     if size.cpus_per_node is not None and size.cpus_per_node > node.cpus and not local:
@@ -43,6 +48,10 @@ def _check_hardware(draft: PlanDraft, size: JobSize) -> None:
         draft.fault(FindingCode.TOO_MUCH_MEMORY, message, ("memory",), "request less, or all of it with `memory: 0`")
     if gpus and processes % gpus and gpus % processes:
         message, hint = f"{processes} processes cannot share {gpus} GPUs evenly", "use one process per GPU"
+        draft.fault(FindingCode.UNEVEN_PROCESSES, message, ("processes_per_node",), hint, "warning")
+    elif 1 < processes < gpus and not (job.gpus or job.gpus_per_node or alone):
+        message = f"{processes} processes leave {gpus - processes} of {gpus} GPUs of each node idle"
+        hint = f"write `gpus_per_node: {processes}`, or `gpus_per_node: {gpus}` if each process uses several"
         draft.fault(FindingCode.UNEVEN_PROCESSES, message, ("processes_per_node",), hint, "warning")
 
 
@@ -72,6 +81,24 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
         message = f"time {asked} exceeds the limit of {queue} for {nodes}, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
+
+
+def _check_units(draft: PlanDraft, size: JobSize) -> None:
+    """HL014 for a time in minutes or memory in MiB without a unit, where hours or GiB would be allowed as well."""
+    job, written = draft.resolved.job, draft.resolved.merged.written
+    time = written.get(("time",), "")
+    number = time.partition(":")[0]
+    if job.time is not None and number.isdecimal() and time.count(":") < 2:
+        row = limit_row(size, job.held_nodes)
+        longest = row.time if row is not None and row.time is not None else UNLIKELY_TIME_S
+        if 0 < int(number) * 3600 <= longest:
+            hint = f"write `{number}:00:00` for hours, `{number}m` for minutes"
+            draft.fault(FindingCode.SURPRISING_UNIT, f"`time: {time}` is {number} minutes", ("time",), hint, "warning")
+    memory = written.get(("memory",), "")
+    if job.memory and memory.isdecimal() and job.memory << 10 <= (size.node_class.memory or UNLIKELY_MEMORY):
+        message = f"`memory: {memory}` is {memory} MiB for a whole node"
+        hint = f"write `{memory}G` for GiB, `{memory}M` for MiB"
+        draft.fault(FindingCode.SURPRISING_UNIT, message, ("memory",), hint, "warning")
 
 
 def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
@@ -191,6 +218,7 @@ def check(draft: PlanDraft, size: JobSize) -> None:
     """Add a finding for each rule that the job breaks."""
     _check_hardware(draft, size)
     _check_time(draft, size)
+    _check_units(draft, size)
     _check_limits_known(draft, size)
     _check_account(draft, size)
     _check_this_machine(draft, size)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.job.document import KeyPath, Origin, rule
+from hpc_launch.job.key_hints import answer_to, words
 from hpc_launch.job.shell_text import readable
 from hpc_launch.job.type_hints import Scalar
 from hpc_launch.job.units import format_memory, format_time
@@ -138,18 +139,7 @@ def _for(origin: Origin, given: str) -> Origin:
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 _REFUSED_IN_VALUE = re.compile(r"[^\x20-\x7e]|[\"'\\`#]")
-_NOT_FOR_JOBS = ("requeue", "no-requeue", "open-mode", "wrap", "array", "parsable", "test-only", "wait")
-RESERVED_OPTIONS: dict[str, str | None] = {
-    "job-name": "name",
-    **dict.fromkeys(("nodes", "no-kill"), "nodes"),
-    "time": "time",
-    **dict.fromkeys(("output", "error"), "run_dir"),
-    **dict.fromkeys(("ntasks", "ntasks-per-node"), "processes_per_node"),
-    "signal": "checkpoint.signal_before",
-    "export": "env",
-    **dict.fromkeys(_NOT_FOR_JOBS),
-}
-"""sbatch options that are set from other keys, with the key to use instead."""
+GPU_OPTIONS = frozenset({"gres", "gpus", "gpus-per-node"})
 
 
 def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = ()) -> tuple[Directive, ...]:
@@ -283,11 +273,14 @@ def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar,
         message = f"`{option}` is not the long name of an sbatch option"
         draft.fault_at(FindingCode.INVALID_SBATCH_OPTION, message, origin.place, hint)
         return lines
-    if option in RESERVED_OPTIONS:
-        use = f"use the key `{RESERVED_OPTIONS[option]}`" if RESERVED_OPTIONS[option] else "remove it"
-        message, hint = f"`--{option}` is set by hpc-launch itself", use
-        draft.fault_at(FindingCode.RESERVED_SBATCH_OPTION, message, origin.place, hint)
+    if option in words().reserved:
+        message = f"`--{option}` is set by hpc-launch itself"
+        draft.fault_at(FindingCode.RESERVED_SBATCH_OPTION, message, origin.place, answer_to((option,), value))
         return lines
+    other = next((line.option for line in lines if line.option in GPU_OPTIONS - {option}), None)
+    if other is not None and option in GPU_OPTIONS and (option != "gres" or "gpu" in str(value)):
+        message = f"`--{option}` asks for GPUs beside `--{other}`, which hpc-launch sets itself"
+        draft.fault_at(FindingCode.RESERVED_SBATCH_OPTION, message, origin.place, answer_to((option,), value))
     kept = [line for line in lines if line.option != option]
     if value is None or value is False:
         return kept

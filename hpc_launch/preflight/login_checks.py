@@ -23,7 +23,8 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.preflight.short_run import Level
 from hpc_launch.preflight.software import software_levels
-from hpc_launch.prepare.attempts import find_secrets, notify_secrets, start_estimate
+from hpc_launch.prepare.attempts import start_estimate
+from hpc_launch.prepare.find_secrets import find_secrets, notify_secrets
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.retry.notifications import NOTIFY, WAIT_S
 from hpc_launch.schedulers.scheduler import Limit, QueueLimits, Reservation, Reservations, Scheduler

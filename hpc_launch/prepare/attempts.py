@@ -1,14 +1,9 @@
-"""Prepare an attempt: everything that goes to the run folder and to the scheduler.
-
-Look up secrets by name in the submitting shell, or in a file that only the user can read. Never write them.
-"""
+"""Prepare an attempt: everything that goes to the run folder and to the scheduler."""
 
 from __future__ import annotations
 
-import io
 import math
 import os
-import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,16 +13,13 @@ from pathlib import Path
 import yaml
 from msgspec import structs
 
-from hpc_launch.base.errors import Refused
-from hpc_launch.base.files import LONGEST, open_regular, read_text
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
-from hpc_launch.base.user_dirs import config_folder
+from hpc_launch.base.files import read_text
 from hpc_launch.diagnose.node_health import BadNode, excluded_nodes
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.driver_plan import SENTINEL_S
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.recorded_parts import NotifyPlan, RetryPlan
+from hpc_launch.plan.recorded_parts import RetryPlan
+from hpc_launch.prepare.find_secrets import find_secrets, notify_secrets, secrets_of
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
@@ -36,60 +28,6 @@ from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import Scheduler, Submission, scheduler_for
 from hpc_launch.sites.resolved import Resolved
-
-
-def find_secrets(names: Sequence[str]) -> dict[str, str]:
-    """Return the value of each name; the shell takes precedence over the file. Raises Refused for missing ones."""
-    findings: list[Finding] = []
-    values = _known(names, findings)
-    for name in (name for name in names if name not in values):
-        hint = f"export {name} in this shell, or add {name}=… to {_secrets_file()} (mode 0600)"
-        findings.append(Finding(FindingCode.SECRET_NOT_SET, f"the secret {name} is not set", hint=hint))
-    if findings:
-        raise Refused(findings)
-    return values
-
-
-def known_secrets(names: Sequence[str]) -> dict[str, str]:
-    """Those of the names whose value is known here. For messages, whose failure must stop nothing."""
-    return _known(names, [])
-
-
-def secrets_of(notify: NotifyPlan | None, names: Sequence[str]) -> dict[str, str]:
-    """What a job takes from its submitter. Raises Refused where one of `names` is missing."""
-    return {**known_secrets(notify_secrets(notify)), **find_secrets(names)}
-
-
-def _known(names: Sequence[str], findings: list[Finding]) -> dict[str, str]:
-    stored = _read(_secrets_file(), findings) if any(not os.environ.get(name) for name in names) else {}
-    return {name: value for name in names if (value := os.environ.get(name) or stored.get(name))}
-
-
-def _secrets_file() -> Path:
-    return config_folder() / "secrets.env"
-
-
-def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
-    """Parse NAME=VALUE lines; blank lines and `#` comments are ignored."""
-    try:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8") as stream:
-            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
-            if mode & 0o077:
-                message, hint = f"other users can read the file (mode {mode:04o})", f"run `chmod 600 {path}`"
-                findings.append(Finding(FindingCode.INSECURE_SECRETS_FILE, message, Place(str(path)), hint))
-                return {}
-            lines = stream.read(LONGEST).splitlines()
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
-        hint = "write one NAME=VALUE per line, in UTF-8"
-        message = f"cannot read the file: {reason}"
-        findings.append(Finding(FindingCode.INSECURE_SECRETS_FILE, message, Place(str(path)), hint))
-        return {}
-    pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
-    return {name.strip().removeprefix("export ").strip(): value.strip() for name, _, value in pairs}
-
 
 MAX_CANDIDATES = 500
 """Nodes of which Slurm is asked whether it knows them; the worst come first."""
@@ -112,11 +50,6 @@ def start_estimate(ready: PreparedJob, scheduler: Scheduler) -> str:
     """The scheduler's estimate of when and where the job would start. Raises SubmitRefused, Unreachable."""
     with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
         return scheduler.test_only(Submission(ready.script, Path(folder), ready.plan.name))
-
-
-def notify_secrets(notify: NotifyPlan | None) -> tuple[str, ...]:
-    """The variable with the address of a run's webhook. A later attempt goes on without."""
-    return (notify.secret,) if notify is not None and notify.secret is not None else ()
 
 
 def unhealthy_hosts(plan: LaunchPlan, avoided: Sequence[str]) -> tuple[str, ...]:

@@ -10,24 +10,24 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.job.container import Container
-from hpc_launch.job.document import KeyPath
 from hpc_launch.job.job_file import has_jobs, has_sweep
 from hpc_launch.plan.build_plan import build
-from hpc_launch.plan.container_plan import check_architecture, is_file, runtime_and_image
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.prepare.check_files import check_files
+from hpc_launch.prepare.find_secrets import look_up
 from hpc_launch.sites.detect_profile import Detection, Machine, detect, match_reasons
 from hpc_launch.sites.load_layers import JobSources, Loaded, read_sources, resolve
 from hpc_launch.sites.profile import DetectionRule, SiteProfile
@@ -175,6 +175,9 @@ def prepare_job(
     script = render(plan)
     if loaded.resolved.elsewhere:
         findings += _placeholders(script, loaded.resolved)
+    elif plan.secrets:
+        missing = look_up(plan.secrets, loaded.resolved.place("secrets"))[1]
+        findings += [replace(one, severity="warning") for one in missing]
     return PreparedJob(loaded, plan, script, tuple(findings), checked.model)
 
 
@@ -199,7 +202,7 @@ def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str]
         if has_jobs(job_file):
             from hpc_launch.prepare.prepare_pipeline import prepare_pipeline
 
-            return list(prepare_pipeline(job_file, site=site, sets=sets).warnings)
+            return list(prepare_pipeline(job_file, site=site, sets=sets, anywhere=True).warnings)
         if has_sweep(job_file, sets):
             from hpc_launch.prepare.prepare_sweep import prepare_sweep
 
@@ -249,86 +252,3 @@ def _read_user_config(resolved: Resolved) -> tuple[UserStrategyConfig | None, li
     is_yaml = strategy.zero_stage is None and strategy.reader == "accelerate"
     parsed, findings = config_file.parse(text, path, is_yaml=is_yaml)
     return (None if parsed is None else UserStrategyConfig(text, parsed)), findings
-
-
-Report = Callable[[KeyPath, str, str, str, str], None]
-"""Add a finding. Arguments: key, what the path is, problem, hint, path."""
-
-
-def check_files(resolved: Resolved, findings: list[Finding]) -> None:
-    """Add a finding for each file or folder of the job that does not exist or cannot be read on this machine."""
-    job = resolved.job
-    filler = ValueFiller(resolved, [])  # the plan has already reported what this one would
-    relative = f"relative paths start at {resolved.job_folder}"
-
-    def report(key: KeyPath, what: str, problem: str, hint: str, path: str) -> None:
-        if resolved.elsewhere and not path.startswith(f"{resolved.job_folder}/"):
-            message = f"not checked here: {what}"
-            hint = f"no rule recognizes this machine as site {resolved.site.name}; `submit` there checks it"
-            findings.append(Finding(FindingCode.NOT_CHECKED_HERE, message, resolved.place(*key), hint, "warning"))
-            return
-        findings.append(Finding(FindingCode.FILE_NOT_FOUND, f"{what} {problem}", resolved.place(*key), hint))
-
-    def check_file(key: KeyPath, what: str, name: str, hint: str) -> None:
-        path = filler.file(name, key)
-        if not _readable(path):
-            report(key, f"{what} {path}", _file_problem(path), hint, path)
-
-    if job.script is not None:
-        check_file(("script",), "the script", job.script, relative)
-    if job.workdir is not None:
-        folder = filler.file(job.workdir, ("workdir",))
-        if not os.path.isdir(folder):
-            problem = "is not a folder" if os.path.exists(folder) else "does not exist"
-            report(("workdir",), f"the working directory {folder}", problem, relative, folder)
-    if job.environment.venv is not None:
-        venv = filler.file(job.environment.venv, ("environment", "venv"))
-        if not _readable(os.path.join(venv, "bin", "activate")):
-            problem, hint = "does not exist", relative
-            if os.path.exists(venv):
-                problem, hint = "has no readable bin/activate", "name a folder created by `python -m venv`"
-            report(("environment", "venv"), f"the virtual environment {venv}", problem, hint, venv)
-    if job.container is not None:
-        _check_container(filler, job.container, report)
-        _check_architecture(ValueFiller(resolved, findings), job.container)
-    for index, name in enumerate(job.environment.source):
-        check_file(("environment", "source", index), "the file", name, "the job would source it")
-
-
-def _check_container(filler: ValueFiller, container: Container, report: Report) -> None:
-    """Check the image, if it is a file, and the bind sources."""
-    runtime, image = runtime_and_image(filler, container)
-    if is_file(runtime, image) and not os.path.exists(image):
-        known = ", ".join(filler.resolved.site.containers.images) or "none"
-        report(("container", "image"), f"the image {image}", "does not exist", f"images of the site: {known}", image)
-    for index, bind in enumerate(container.binds):
-        key: KeyPath = ("container", "binds", index)
-        source = filler.absolute(filler.static(bind, key).partition(":")[0])
-        if not os.path.exists(source):
-            report(key, f"the bind source {source}", "does not exist", "create it before the job starts", source)
-
-
-def _check_architecture(filler: ValueFiller, container: Container) -> None:
-    """Check the architecture in the image file's header (HL470), unless the site's declaration already failed."""
-    known = ValueFiller(filler.resolved, [])
-    size, (runtime, image) = job_size(known), runtime_and_image(known, container)
-    failed = any(finding.code == FindingCode.WRONG_IMAGE_ARCHITECTURE for finding in filler.findings)
-    if size is None or failed or not is_file(runtime, image):
-        return
-    from hpc_launch.images.compatibility import architecture
-
-    with suppress(OSError):  # a missing image has its own finding
-        arch = architecture(Path(image))
-        if arch is not None:
-            check_architecture(filler, size, arch)
-
-
-def _readable(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.R_OK)
-
-
-def _file_problem(path: str) -> str:
-    """Why a path is not a readable file."""
-    if os.path.isdir(path):
-        return "is a folder, not a file"
-    return "cannot be read" if os.path.exists(path) else "does not exist"

@@ -26,7 +26,8 @@ from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.job.job_file import split_stage
 from hpc_launch.job.pipeline_file import PipelineFile, is_sweep, made_up, pipeline_faults, read_pipeline, stage_document
-from hpc_launch.prepare.attempts import first_attempt, notify_secrets, prepare, with_sentinel
+from hpc_launch.prepare.attempts import first_attempt, prepare, with_sentinel
+from hpc_launch.prepare.find_secrets import notify_secrets
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
 from hpc_launch.prepare.prepare_sweep import prepare_sweep
 from hpc_launch.prepare.submit_sweep import SweepProgress, create_sweep, submit_points
@@ -41,6 +42,7 @@ from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import checkpoint, create_run, new_folder, refusing, write_info
 from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_layers import read_sources
 
 _VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -64,8 +66,13 @@ class PreparedPipeline(Struct, frozen=True):
         return next(iter(self.jobs.values()))
 
 
-def prepare_pipeline(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> PreparedPipeline:
-    """Prepare all stages of a pipeline, with values made up for those that stages pass on. Raises Refused."""
+def prepare_pipeline(
+    job_file: Path, *, site: str | None = None, sets: Sequence[str] = (), anywhere: bool = False
+) -> PreparedPipeline:
+    """Prepare all stages of a pipeline, with values made up for those that stages pass on. Raises Refused.
+
+    `anywhere`: accept a site that this machine does not belong to.
+    """
     job_file = split_stage(job_file)[0]
     file, findings = read_pipeline(job_file)
     if file is None:
@@ -84,11 +91,11 @@ def prepare_pipeline(job_file: Path, *, site: str | None = None, sets: Sequence[
             own = sets_of(sets, name)
             sources = read_sources(job_file, site=site, sets=own, detect=detect_site, document=document)
             if is_sweep(file, name):
-                sweep = prepare_sweep(job_file, sets=own, sources=sources)
+                sweep = prepare_sweep(job_file, sets=own, sources=sources, anywhere=anywhere)
                 jobs[name], points[name] = sweep.first, len(sweep.points)
                 more: Sequence[Finding] = sweep.warnings
             else:
-                jobs[name] = prepare_job(job_file, sets=own, sources=sources)
+                jobs[name] = prepare_job(job_file, sets=own, sources=sources, anywhere=anywhere)
                 more = jobs[name].warnings
         except Refused as error:
             refused, more = True, error.findings
@@ -113,11 +120,12 @@ def create_pipeline(prepared: PreparedPipeline, sets: Sequence[str], *, index: I
     secret |= {name for job in prepared.jobs.values() for name in notify_secrets(job.plan.notify)}
     profile = prepared.first.loaded.resolved.site
     used = {*_VARIABLE.findall("\n".join(texts)), *profile.account.variables} - secret
+    fillable = this_machine.names(os.environ)
     record = PipelineRecord(
         stages=prepared.stages,
         sets=tuple(sets),
         job_folder=prepared.first.loaded.resolved.job_folder,
-        environment={name: os.environ[name] for name in sorted(used) if name in os.environ},
+        environment={name: os.environ[name] for name in sorted(used) if f"env.{name}" in fillable},
     )
     created = time.time()
     with refusing(first.runs_folder):

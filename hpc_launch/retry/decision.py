@@ -19,7 +19,8 @@ from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node
 from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence, NeverStarts
 from hpc_launch.diagnose.node_health import NodeReport
-from hpc_launch.prepare.attempts import attempt_options, prepare, secrets_of
+from hpc_launch.prepare.attempts import attempt_options, prepare
+from hpc_launch.prepare.find_secrets import secrets_of
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
 from hpc_launch.runs.collect_evidence import gather, rulebook, with_original

@@ -20,7 +20,7 @@ from hpc_launch.agent.notify_event import KEPT_S, due, events, point_over, recor
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.recorded_parts import NotifyPlan
-from hpc_launch.prepare.attempts import known_secrets
+from hpc_launch.prepare.find_secrets import look_up
 from hpc_launch.retry.context import RetryContext
 from hpc_launch.runs.groups.group_folder import point_number
 from hpc_launch.runs.layout import RunFolder
@@ -75,7 +75,7 @@ def deliver(run: RunFolder, *, wait: bool = False) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            env={**os.environ, **known_secrets(names)},
+            env={**os.environ, **look_up(names)[0]},
             start_new_session=True,
         )
         if wait:

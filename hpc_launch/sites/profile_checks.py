@@ -7,7 +7,7 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.container import SECRET_NAME, SECRET_VALUE
+from hpc_launch.base.secret_text import SECRET_NAME, SECRET_VALUE
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.sites.job_settings import ACTIONS, ACTIONS_BY_PLACE

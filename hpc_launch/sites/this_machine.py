@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +20,10 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.run_program import run_program
+from hpc_launch.base.secret_text import SECRET_NAME
 from hpc_launch.base.user_dirs import user
-from hpc_launch.job.container import SECRET_NAME, Environment
+from hpc_launch.job.container import Environment
 from hpc_launch.job.hostlist import SlotHost, expand, filter_hosts, names_or_text, read_hostfile
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
@@ -31,6 +36,7 @@ from hpc_launch.sites.resolved import Logins, Submitter
 MAX_BAD_NODES_BYTES = 64 << 10
 """Size of the largest `bad_nodes.file`."""
 MAX_BAD_NODES = 500
+CONDA_TIMEOUT_S = 20.0
 _HOST_LIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*\Z")
 
 
@@ -120,6 +126,22 @@ def torch_version(
     )
     version = re.search(r"torch-(\d+)\.(\d+)[^/]*\Z", metadata[0]) if prefix and metadata else None
     return (int(version[1]), int(version[2])) if version else None
+
+
+def conda_problem(name: str, environment: Environment, folder: str) -> str | None:
+    """What is wrong with a conda environment, as far as that is known here: modules may bring another conda. Relative
+    paths start at `folder`."""
+    if "/" in name:
+        path = os.path.join(folder, os.path.expanduser(name))
+        return None if os.path.isdir(os.path.join(path, "conda-meta")) else "does not exist"
+    conda = os.environ.get("CONDA_EXE") or shutil.which("conda")
+    if conda is None or environment.modules or environment.source or os.path.isdir(f"{conda}/../../envs/{name}"):
+        return None
+    with suppress(OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
+        found = json.loads(run_program([conda, "env", "list", "--json"], CONDA_TIMEOUT_S).stdout)
+        known = {os.path.basename(path) for path in found["envs"]} | {"base", "root"}
+        return None if name in known else f"is not known to {conda}"
+    return None
 
 
 NOT_SET_HERE = "-is-not-set-here"

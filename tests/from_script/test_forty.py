@@ -29,6 +29,7 @@ def converted(script: Path, folder: Path) -> Conversion:
             path.write_text("")
     for name, text in expected(script).get("texts", {}).items():
         (folder / name).write_text(text)
+        (folder / name).chmod(0o755 if text.startswith("#!") else 0o644)
     return convert(script, output=folder / "job.yaml", site=None, environment={}, folder=str(folder))
 
 

@@ -39,7 +39,7 @@ def test_each_stage_is_checked_as_a_job(jobs: str, message: str, tmp_path: Path)
 
 def test_a_set_option_names_a_stage_or_is_for_all(tmp_path: Path) -> None:
     jobs = "  a: {}\n  b: {after: a, sweep: {grid: {args.lr: [1, 2]}}}"
-    assert messages(tmp_path, jobs, "time=5", "jobs.b.time=6", "jobs.b.sweep.grid={args.lr: [1]}") == []
+    assert messages(tmp_path, jobs, "time=5m", "jobs.b.time=6m", "jobs.b.sweep.grid={args.lr: [1]}") == []
     for wrong in ("jobs.c.time=5", "sweep=null", "name=x"):
         (found,) = messages(tmp_path, jobs, wrong)
         assert wrong in found
