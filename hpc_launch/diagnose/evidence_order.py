@@ -82,7 +82,7 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if len(ends) == 1 and not any(one.rank is not None for one in solid):  # a program that is no rank among others
         root, *solid = [replace(one, rank=ends[0].rank) if one.rank is None else one for one in (root, *solid)]
     spoken = [one for one in solid if one.order < SYMPTOM and one.code is None and not _is_own(one)]
-    if not spoken:  # nobody lost a rank that left as if it were done
+    if not spoken or any(scan.complete for scan in evidence.logs):  # nobody lost a rank that left, or it was done
         ends = [end for end in ends if end.code != 0] or ends
     first = first_of(ends, solid)
     if first is not None and _is_victim(first, solid):

@@ -62,6 +62,13 @@ FIRST = [
     pytest.param((ended(1, 5.0, signal=9), ended(0, 5.1)), LOST.format(0), "segfault_or_abort", 1, id="killed"),
     pytest.param((ended(1, 5.0, signal=2), ended(0, 5.1)), LOST.format(0), "cancelled_by_user", 1, id="interrupted"),
     pytest.param((ended(1, 5.0, code=0), ended(0, 5.1)), LOST.format(0), "unknown", 1, id="left with 0"),
+    pytest.param(
+        (ended(1, 5.0, code=0), ended(0, 5.1, code=1)),
+        "step 6/6 loss 1\n" + LOST.format(0),
+        "nccl_system_error",
+        0,
+        id="left when it was done",
+    ),
     pytest.param((ended(1, 5.0, code=3), ended(0, 5.1)), LOST.format(0), "user_code_error", 1, id="a code and no word"),
     pytest.param((ended(1, 5.0), ended(0, 5.1)), LOST.format(0), "segfault_or_abort", 1, id="nobody saw how"),
     pytest.param((ended(1, 5.0), ended(0, 5.1)), LOST.format(0) + LOST.format(1), "nccl_system_error", 1, id="by time"),
