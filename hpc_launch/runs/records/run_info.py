@@ -159,9 +159,6 @@ def refuse_other_users_run(run: RunFolder) -> None:
         raise UsageError(f"{run.path} belongs to another user", "only its owner can cancel it")
 
 
-_SUFFIX = ".jsonl"
-
-
 class JournalEvent(ProcessRecord, frozen=True, kw_only=True):
     """One event of a run and the process that wrote it. `time` is in seconds since the epoch."""
 
@@ -177,7 +174,7 @@ class Journal:
 
     def __init__(self, run: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
         self._process = by_this_process()
-        name = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}{_SUFFIX}"
+        name = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}.jsonl"
         self._run = run
         self._path = run.journal / name.replace("/", "_")
         self._clock = clock
@@ -203,7 +200,7 @@ class Journal:
 def read_journals(run: RunFolder) -> list[JournalEvent]:
     """All events of a run by time, without torn or foreign lines. Never raises."""
     try:
-        paths = sorted(path for path in run.journal.iterdir() if path.name.endswith(_SUFFIX))
+        paths = sorted(path for path in run.journal.iterdir() if path.name.endswith(".jsonl"))
     except OSError:
         return []
     events = [line_record(line, JournalEvent) for path in paths for line in file_lines(path)]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from hpc_launch.agent.checkpoints import size_of
 from hpc_launch.job.hostlist import compress
-from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.node_records import WatcherEvent, start_events
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of, progress_patterns
@@ -220,7 +219,8 @@ class StartupReader:
         watched = dict(files.attempt.watcher_files())
         local = plan.scheduler == "local"
         names = [f"node {number}" for number in range(plan.nodes or 1)] if local else files.nodes
-        written = _with_output(files.attempt) if len(watched) < len(names) else set()
+        lacking = len(watched) < len(names)
+        written = {number for number, _, path in files.attempt.node_logs() if size_of(path)} if lacking else set()
         for number, name in enumerate(names):
             if number in watched:
                 yield NodeStart(name, self._history(watched[number], plan.processes_of(number)))
@@ -235,8 +235,3 @@ class StartupReader:
         if kept is None or kept[0] != size:
             kept = self._histories[path] = size, history(start_events(path), processes)
         return kept[1]
-
-
-def _with_output(attempt: AttemptFolder) -> set[int]:
-    """The numbers of the nodes that have written anything."""
-    return {number for number, _, path in attempt.node_logs() if size_of(path)}
