@@ -65,5 +65,7 @@ def test_the_recipes_for_images_are_in_it(installed: Path, tmp_path: Path) -> No
 def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('never')\n")
     (tmp_path / "job.yaml").write_text("name: x\nsite: local\nscript: train.py\nprocesses_per_node: 1\n")
-    said = run(installed / "bin" / "hpc-launch", "submit", "job.yaml", "--wait", cwd=tmp_path, code=1)
+    launch = installed / "bin" / "hpc-launch"
+    said = run(launch, "submit", "job.yaml", "--wait", cwd=tmp_path, code=1)
     assert "No module named 'torch'" in said
+    assert "<!DOCTYPE html>" in run(launch, "report", "@last", cwd=tmp_path)
