@@ -141,7 +141,7 @@ def cells(scheduler: str = "local") -> list[Cell]:
 def sample(count: int, most: int) -> list[Cell]:
     """Cells of the open half for `make test`, `most` of them with torchrun, which takes seconds to start.
 
-    Every kind of fault, whoever it can be in, and every moment is among them.
+    Every kind of fault, whoever it can be in, and every moment is among them. What takes longest comes first.
     """
     usable = [cell for cell in cells() if cell.open and cell.launcher in ("none", "torchrun")]
     usable.sort(key=lambda cell: cell.launcher == "torchrun")
@@ -153,4 +153,5 @@ def sample(count: int, most: int) -> list[Cell]:
     others = [cell for cell in usable if cell not in chosen]
     left = most - sum(cell.launcher == "torchrun" for cell in chosen)
     chosen += [cell for cell in others if cell.launcher == "torchrun" and cell.who != "first"][:left]
-    return chosen + others[: count - len(chosen)]
+    chosen += [cell for cell in others if cell not in chosen][: count - len(chosen)]
+    return sorted(chosen, key=lambda cell: (cell.kind != "hang", cell.launcher == "none"))
