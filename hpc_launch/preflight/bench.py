@@ -116,6 +116,11 @@ def _shape(record: BenchRecord) -> str:
     return f"{nodes} node{'s' if nodes > 1 else ''} {shape} with {record.backend} on this site"
 
 
+def _as_json(record: BenchRecord) -> dict[str, object]:
+    found: dict[str, object] = to_builtins(record)
+    return {key: value for key, value in found.items() if key != "slots"}  # the lines say it
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
@@ -165,5 +170,5 @@ def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | 
     except OSError as error:
         lines.append(f"cannot keep the result: {error}")
     state = "ok" if status.state == "COMPLETED" and record.curves else "failed"
-    values = {"measured": to_builtins(record), "before": None if before is None else to_builtins(before)}
+    values = {"measured": _as_json(record), "before": None if before is None else _as_json(before)}
     return Level("bench", state, tuple(lines), run.name, values)  # type: ignore[arg-type]
