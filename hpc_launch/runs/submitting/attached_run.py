@@ -19,18 +19,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from hpc_launch.base.errors import UserError
 from hpc_launch.base.installed import module_command
-from hpc_launch.job.shell_text import quote
-from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.submitting.cancel_run import cancel_run
-from hpc_launch.schedulers.local import local_jobs
-from hpc_launch.schedulers.scheduler import scheduler_for
-from hpc_launch.schedulers.ssh.ssh_hosts import SSH
-from hpc_launch.schedulers.ssh.ssh_scheduler import exports
+
+if TYPE_CHECKING:
+    from hpc_launch.runs.layout import RunFolder
 
 ATTACH_S = 20.0
 """Seconds to wait for the first host."""
@@ -46,6 +40,11 @@ def attached(run: RunFolder, job_id: str) -> Iterator[str]:
 
     An exception other than Ctrl-C, and the death of this process, cancel the run; the end of the context does not.
     """
+    from hpc_launch.job.shell_text import quote
+    from hpc_launch.schedulers.local import local_jobs
+    from hpc_launch.schedulers.ssh.ssh_hosts import SSH
+    from hpc_launch.schedulers.ssh.ssh_scheduler import exports
+
     entry = local_jobs.lookup(job_id)
     if entry is None or not entry.hosts:
         yield ""
@@ -97,11 +96,19 @@ def main(arguments: list[str]) -> int:
     folder, word, client = arguments
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # what ends with the client's connection
         signal.signal(number, signal.SIG_IGN)
-    run = RunFolder(Path(folder))
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
     if sys.stdin.buffer.read().endswith(DETACH):
         return 0
+    # Most runs need none of it, and then the host imports it beside the training that starts.
+    from hpc_launch.base.errors import UserError
+    from hpc_launch.runs.layout import RunFolder
+    from hpc_launch.runs.records.attempt_files import Reader
+    from hpc_launch.runs.submitting.cancel_run import cancel_run
+    from hpc_launch.schedulers.local import local_jobs
+    from hpc_launch.schedulers.scheduler import scheduler_for
+
+    run = RunFolder(Path(folder))
     for _ in range(TRIES):
         try:
             last = [Reader().read(attempt) for attempt in run.attempts()[-1:]]
