@@ -18,6 +18,7 @@ from tests.images.samples import sif
 SITE = """
 name: here
 scheduler: slurm
+detect: [{path: /}]
 node_classes: {gh200: {cpus: 72, gpus: 1, arch: aarch64}}
 queues: {gpu: {node_class: gh200, partition: gpu}}
 containers: {images: {old: {path: /nowhere/old.sif, arch: x86_64}}}

@@ -33,13 +33,14 @@ INSIDE = (
 
 
 @contextlib.contextmanager
-def hostile_hosts(user: SshUser, *names: str, node: str = "n4") -> Iterator[list[str]]:
-    """Start hosts of these names; gives their names for ssh."""
+def hostile_hosts(user: SshUser, *names: str) -> Iterator[list[str]]:
+    """Start hosts of these names, each on a node of its own; gives their names for ssh."""
     cluster, hosts, files = user.cluster, [], []
     if missing := {STARTS[name][0] for name in names if shutil.which(STARTS[name][0], path=SYSTEM_PATH) is None}:
         pytest.skip(f"needs the Debian packages {' '.join(sorted(missing))}")
     for number, name in enumerate(names):
         shell, start_file, text = STARTS[name]
+        node = f"n{4 - number}"
         home, port = user.home / f"home-{name}", 20000 + (os.getpid() * 8 + number) % 20000
         user.job(text, f"home-{name}/{start_file}")
         cluster.run(["ln", "-s", str(cluster.home / ".ssh"), str(home / ".ssh")], check=True)
@@ -52,12 +53,12 @@ def hostile_hosts(user: SshUser, *names: str, node: str = "n4") -> Iterator[list
         assert cluster.node_exec(node, ["unshare", "--mount", "bash", "-c", words]).returncode == 0
         wait_until(pid.exists)
         hosts.append(f"{name}-{port}")
-        files.append(pid)
+        files.append((node, pid))
         with (cluster.home / ".ssh" / "config").open("a") as stream:
             stream.write(f"Host {hosts[-1]}\n  HostName {node}\n  Port {port}\n  HostKeyAlias {node}\n")
         (cluster.home / ".ssh" / "config").chmod(0o644)
     try:
         yield hosts
     finally:
-        for file in files:
+        for node, file in files:
             cluster.node_exec(node, ["kill", f"-{signal.SIGTERM:d}", file.read_text().strip()])
