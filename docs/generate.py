@@ -22,6 +22,7 @@ from hpc_launch.cli.main import VERBS, group
 from hpc_launch.diagnose.rulebook import shipped
 from hpc_launch.job.group_keys import Stages
 from hpc_launch.job.job import JobSpec
+from hpc_launch.job.roles import Ready, Role
 from hpc_launch.job.type_hints import Scalar, descriptions
 from hpc_launch.job.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
 from hpc_launch.sites.profile import SiteProfile
@@ -65,7 +66,8 @@ def _table(path: str, kind: type[Struct]) -> list[str]:
         key, hint = field.encode_name, hints[field.name]
         value = field.default if field.default_factory is NODEFAULT else field.default_factory()
         inner = next(_structs(hint), None)
-        takes = f"[{_type(hint)}](#{_anchor(_join(path, key, inner[1]))})" if inner else _type(hint)
+        above = "" if kind is Role and inner and inner[0] is not Ready else path
+        takes = f"[{_type(hint)}](#{_anchor(_join(above, key, inner[1]))})" if inner else _type(hint)
         adds = any(meta.extra and meta.extra.get("merge") == "append" for meta in _metas(hint))
         note = " Each layer appends to the list of the layers below it." if adds else ""
         about = _cell(_description(kind, key, hint) + note + _examples(key, hint))
@@ -78,6 +80,8 @@ def _below(path: str, kind: type[Struct]) -> Iterator[tuple[str, type[Struct]]]:
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         for inner, many in _structs(hints[field.name]):
+            if kind is Role and inner is not Ready:  # as in a job
+                continue
             here = _join(path, field.encode_name, many)
             yield here, inner
             yield from _below(here, inner)

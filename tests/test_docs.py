@@ -337,6 +337,7 @@ BAD = {
     "HL213": Bad(TINY + "run_dir: /scratch/50%/runs\n"),
     "HL215": Bad(TINY + r"progress: {step: 'step \d+'}"),
     "HL217": Bad(TINY + "sweep: {grid: {args.lr: [0.1, 1e-1]}}\n"),
+    "HL220": Bad("name: pair\nroles: {train: {script: train.py}}\n"),
     "HL218": Bad(TINY + "jobs: {train: {after: prep}, prepare: {}}\n"),
     "HL301": Bad(TINY + "site: locl\n", site=None),
     "HL302": Bad(TINY + "queue: gpus\n"),

@@ -90,6 +90,25 @@ class Attempt(Output):
     ]
 
 
+class Role(Output):
+    """A role of a job, or one replica of it."""
+
+    name: Annotated[str, doc("its name; a replica is NAME.K")]
+    state: Annotated[
+        Literal["waiting", "starting", "ready", "ended"], doc("`waiting` for other roles, `starting` until it is ready")
+    ]
+    since: Annotated[float, doc("since when, in seconds since 1970")]
+    ready_since: Annotated[float | None, doc("when it became ready")]
+    restarts: Annotated[int, doc("how often it was started again")]
+    exit_code: Annotated[int | None, doc("how it ended")]
+    ends_job: Annotated[bool, doc("whether the job is done when it is")]
+    nodes: Annotated[list[str], doc("its nodes")]
+    host: Annotated[str, doc("the host of its address")]
+    port: Annotated[int, doc("its own port")]
+    url: Annotated[str, doc("both as a URL")]
+    ports: Annotated[dict[str, int], doc("its other ports by their names")]
+
+
 class Progress(Output):
     """Values that the regular expressions in `progress:` of the job file matched in the log."""
 
@@ -144,6 +163,9 @@ class ListedRun(Output):
     ]
     state_age_s: Annotated[float | None, doc("age of the source's information")]
     progress: Annotated[Progress, doc("the training's progress")]
+    roles: Annotated[
+        list[Role] | UnsetType, doc("only of a job with [roles](roles.md): what each role of the newest attempt does")
+    ] = UNSET
     hosts: Annotated[
         list[str] | UnsetType,
         doc("only while a run on a site without Slurm is active: the hosts of its newest attempt, with its spares"),
@@ -223,6 +245,7 @@ class FirstFailure(Output):
     node: Annotated[str | None, doc("the node, if the evidence names it")]
     rank: Annotated[int | None, doc("the rank, if the evidence names it")]
     time: Annotated[float | None, doc("when")]
+    role: Annotated[str | UnsetType, doc("only of a job with [roles](roles.md): the role")] = UNSET
 
 
 class Remark(Output):

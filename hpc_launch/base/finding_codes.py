@@ -67,6 +67,7 @@ class FindingCode(str, Enum):
     INVALID_SWEEP = "HL217", "Invalid sweep"
     INVALID_PIPELINE = "HL218", "Invalid pipeline"
     NOT_EXPANDED = "HL219", "Text that no shell reads", "warning"
+    INVALID_ROLE = "HL220", "Invalid role"
     NOT_CHECKED_HERE = "HL216", "Not checked here", "warning"
 
     # The site and its profile

@@ -18,6 +18,7 @@ from hpc_launch.performance.run_times import run_times
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.rank_logs import follow
+from hpc_launch.runs.records.role_records import read_roles
 from hpc_launch.runs.run_index import Index, user_index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.wait_for_end import Confirmation, over
@@ -148,8 +149,11 @@ POLL_S = 1.0
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow the output until the run ends.")
 @click.option("--node", metavar="N", help="Only this node, by index (from 0) or name.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only lines of this rank.")
+@click.option("--role", metavar="NAME", help="Only this role of the job; server.1 is a replica.")
 @attempt_option
-def logs_command(run: str, following: bool, node: str | None, rank: int | None, number: int | None) -> int:
+def logs_command(
+    run: str, following: bool, node: str | None, rank: int | None, role: str | None, number: int | None
+) -> int:
     """Print the output of a run: the batch script's, then each node's.
 
     Lines are prefixed with their origin unless --node or --rank is given. Escape sequences are removed.
@@ -166,10 +170,16 @@ def logs_command(run: str, following: bool, node: str | None, rank: int | None, 
     if number is not None and number not in {attempt.number for attempt in attempts}:
         raise UsageError(f"{folder.name} has no attempt {number}", f"the newest is attempt {newest}")
     attempt = folder.attempt(number or newest)
+    if role is not None:
+        states = read_roles(attempt)
+        names = [one.name for one in states.roles] if states is not None else []
+        if role not in names:
+            raise UsageError(f"attempt {attempt.number} has no role {role}", f"its roles: {', '.join(names) or 'none'}")
+        attempt = attempt.role(role)
     chosen = choose_node(node, attempt) if node is not None else None
     printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
     if following:
-        return _follow(folder, index, printer, node=chosen, rank=rank, number=number)
+        return _follow(folder, index, printer, node=chosen, rank=rank, role=role, number=number)
     for line in follow(attempt, node=chosen, rank=rank):
         printer.show(line)
     printer.flush()
@@ -179,7 +189,14 @@ def logs_command(run: str, following: bool, node: str | None, rank: int | None, 
 
 
 def _follow(
-    run: RunFolder, index: Index, printer: Printer, *, node: int | None, rank: int | None, number: int | None
+    run: RunFolder,
+    index: Index,
+    printer: Printer,
+    *,
+    node: int | None,
+    rank: int | None,
+    role: str | None,
+    number: int | None,
 ) -> int:
     """Follow the output until the run ends; with `number`, until that attempt ends."""
 
@@ -193,7 +210,8 @@ def _follow(
     try:
         while True:
             over.look_at(current, alone=number is not None)
-            for line in follow(run.attempt(current), over, node=node, rank=rank, sleep=sleep):
+            attempt = run.attempt(current) if role is None else run.attempt(current).role(role)
+            for line in follow(attempt, over, node=node, rank=rank, sleep=sleep):
                 printer.show(line)
             printer.flush()
             if number is not None or over.run_is_over:

@@ -14,6 +14,7 @@ from hpc_launch.diagnose.diagnosis import (
     NODE_CHECK,
     NODE_LOST,
     NODE_UNFIT,
+    SYMPTOM,
     TOO_FEW,
     Candidate,
     Confidence,
@@ -148,6 +149,25 @@ def _ended_well(subject: DiagnosisInput) -> Candidate | None:
     return _success(subject) if ended_well(subject.evidence, subject.solid) else None
 
 
+def _role(subject: DiagnosisInput) -> Candidate | None:
+    """A role that ended too early, or was never ready, where its own log has no cause."""
+    fault = subject.evidence.role
+    if fault is None:
+        return None
+    root = _root_cause(subject)
+    if root is not None and (root.order < SYMPTOM or (fault.ended and root.failure_class != "unknown")):
+        return root
+    kind, cause = ("user_code_error", "role_ended") if fault.ended else ("hang_no_progress", "role_not_ready")
+    quote, advice = Quote("roles/state.json", 0, f"role {fault.name}: {fault.why}"), _ROLE_ADVICE[cause]
+    return Candidate(kind, cause, 50, (quote,), fault.node, verdict="STOP", advice=advice, certain=True)
+
+
+_ROLE_ADVICE = {
+    "role_ended": "find out why the role ends before those that need it, or set `ends: job` or `restart`",
+    "role_not_ready": "look at the role's own log; if it only needs longer, raise `ready: {within: …}`",
+}
+
+
 def _root_cause(subject: DiagnosisInput) -> Candidate | None:
     return evidence_order.find(subject.evidence, subject.solid, subject.faint)
 
@@ -203,6 +223,7 @@ RULES: tuple[Rule, ...] = (
     *RECORD_RULES,
     _cancelled,
     _ended_after_warning,
+    _role,
     _ended_well,
     _root_cause,
     _unknown,

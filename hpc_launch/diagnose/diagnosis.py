@@ -44,6 +44,8 @@ class FirstFailure(Struct, frozen=True):
     node: str | None = None
     rank: int | None = None
     time: float | None = None
+    role: str | None = None
+    """The role, in a job with several programs."""
 
 
 class Diagnosis(Struct, frozen=True):

@@ -127,6 +127,16 @@ class EndFacts(Struct, frozen=True):
     ended: float | None = None
 
 
+class RoleFault(Struct, frozen=True):
+    """The role of the job that failed first, as what watches all of them saw it."""
+
+    name: str
+    node: str
+    why: str
+    ended: bool
+    """Whether it ended by itself; else it was ended, as it was not ready in time."""
+
+
 class NodeExit(Struct, frozen=True):
     """The exit code of the launcher on one node, or of one process."""
 
@@ -242,6 +252,7 @@ class Evidence(Struct, frozen=True):
     cancelled_at: float | None = None
     void: str | None = None
     """Why the attempt never had a job: `never submitted`, `cancelled …`, or the scheduler's refusal."""
+    role: RoleFault | None = None
     driver: DriverFacts = DriverFacts()
     alive: bool = False
     """The job still runs, so silence is not a failure."""

@@ -15,6 +15,7 @@ from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.launcher import Launcher, Parallel, Strategy
 from hpc_launch.job.model import Model
 from hpc_launch.job.retry import Retry
+from hpc_launch.job.roles import Role
 from hpc_launch.job.type_hints import NAME_PATTERN, Duration, Mebibytes, Scalar, Seconds, VariableName, short_form
 
 NotifyEvent = Literal["start", "first_step", "end", "stop", "no_progress"]
@@ -251,6 +252,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to read the progress from the log."""
     notify: Notify | None = None
     """Messages about the run: when, and to whom ([details](notifications.md)). Default: none."""
+    roles: Annotated[dict[str, Role], Meta(examples=[{"train": {"script": "train.py", "ends": "job"}}])] = {}
+    """Several programs in one job, by name ([details](roles.md)). The job's other keys are those of each role, unless
+    it has its own."""
     sweep: Sweep | None = None
     """Runs that differ in some values: they become job arrays, a run for each point."""
     exclude: list[str] = []

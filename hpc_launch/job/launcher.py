@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from hpc_launch.job.type_hints import short_form
 
-LauncherName = Literal["torchrun", "deepspeed", "srun", "none", "ft_launcher"]
+LauncherName = Literal["torchrun", "deepspeed", "srun", "none", "ft_launcher", "ray"]
 """Each has a module in `plan/launchers/` and a template in `slurm_templates/launcher/`."""
 
 
@@ -19,7 +19,8 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`torchrun`, `ft_launcher` and `deepspeed` start once per node and start its processes; `ft_launcher` is the
     torchrun of nvidia-resiliency-ext, with hot restarts. `srun` starts each process itself, with RANK, LOCAL_RANK
     and WORLD_SIZE set. `none` starts the program once, on the first node; it starts its processes itself, with srun
-    or over ssh. `${attempt.dir}/hostfile` lists the nodes."""
+    or over ssh. `${attempt.dir}/hostfile` lists the nodes.
+    `ray`, for a role: a Ray cluster on its nodes, and the program on the first of them."""
     options: Annotated[list[str], Meta(examples=[["--log-line-prefix-template=x"]])] = []
     """More options of the launcher, one per list item."""
     rendezvous: Literal["static", "c10d"] | None = None

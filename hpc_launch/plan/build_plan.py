@@ -40,6 +40,10 @@ def build(
     findings = list(_undecodable_names(resolved))
     if findings:
         return None, findings
+    if resolved.job.roles:
+        from hpc_launch.plan.role_plans import build_roles
+
+        return build_roles(resolved, build)
     filler = ValueFiller(resolved, findings)
     job, site = resolved.job, resolved.site
     size = job_size(filler)
@@ -52,7 +56,8 @@ def build(
     runs_folder = _runs_folder(filler)
     if size is None or job_program is None:
         return None, findings
-    check(filler, size)
+    if not resolved.role:
+        check(filler, size)
     check_texts(filler, job_program)
     how = launcher(filler)
     site_values = site_variables(filler, size)
@@ -64,7 +69,7 @@ def build(
     if launch_step.kind == "srun":
         check_srun(filler, launch_step.options)
     copy_plan = copies(filler, runs_folder, workdir, continuation_plan.checkpoint)
-    options = directives(filler, size, settings) if site.scheduler.type == "slurm" else ()
+    options = directives(filler, size, settings) if site.scheduler.type == "slurm" and not resolved.role else ()
     plan = LaunchPlan(
         name=job.name,
         site=site.name,

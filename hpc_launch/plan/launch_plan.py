@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -224,10 +224,26 @@ class CopyPlan(Struct, frozen=True):
 class StepPlan(Struct, frozen=True):
     """The step that starts the command of each node, and its options."""
 
-    kind: Literal["srun", "ibrun", "mpirun", "local", "ssh", "pdsh", "once"]
+    kind: Literal["srun", "ibrun", "mpirun", "local", "ssh", "pdsh", "once", "roles"]
     options: tuple[str, ...] = ()
     hydra: bool = False
     """Whether mpirun is MPICH's (Hydra) and not Open MPI's."""
+
+
+class RoleGpus(Struct, frozen=True):
+    """Which of a node's GPUs a role has, where others run on the same node."""
+
+    first: int
+    of: int
+    """The GPUs of the job on each node."""
+
+
+class RolePlan(Struct, frozen=True):
+    """One role of a job: the plan of its own script, and what agent/roles.py has to know about it."""
+
+    name: str
+    plan: LaunchPlan
+    record: dict[str, Any]
 
 
 class LaunchPlan(Struct, frozen=True):
@@ -284,6 +300,11 @@ class LaunchPlan(Struct, frozen=True):
     """Whether other runs may use the same hosts at the same time."""
     copies: CopyPlan | None = None
     """What hosts get that share no folders."""
+    roles: tuple[RolePlan, ...] = ()
+    """The programs of a job that has several; the one that ends it comes first."""
+    role: str = ""
+    """The role that the plan is for, in a job with several."""
+    role_gpus: RoleGpus | None = None
 
     @property
     def uneven(self) -> bool:
@@ -303,7 +324,9 @@ class LaunchPlan(Struct, frozen=True):
 
     @property
     def shape(self) -> str:
-        """The processes of the nodes, for readers: `x 4 processes`."""
+        """The processes of the nodes, for readers: `x 4 processes`; or the roles."""
+        if self.roles:
+            return f"with {len(self.roles)} role{'s' if len(self.roles) > 1 else ''}"
         if self.uneven:
             return f"with {' + '.join(map(str, self.slots))} processes"
         return f"x {self.processes_per_node} process{'es' if self.processes_per_node > 1 else ''}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import re
 from typing import Any
 
 from msgspec import Struct
@@ -77,7 +78,7 @@ class ValueFiller(PlanDraft, frozen=True):
             message = f"the strategy `{strategy.name}` has no configuration file"
             message = f"{message}, so `${{strategy.config}}` is not defined"
             self.fault(FindingCode.NO_STRATEGY_CONFIG, message, path, _configured(strategy))
-        return text
+        return text if not self.resolved.role else _with_variables_of_roles(text)
 
     def site_text(self, value: Any, path: KeyPath) -> Text:
         """A value of the site profile as written in its file, with `${…}` filled."""
@@ -120,6 +121,19 @@ class ValueFiller(PlanDraft, frozen=True):
         if path == "~" or path.startswith("~/"):
             path = home + path[1:]
         return os.path.normpath(os.path.join(self.resolved.job_folder, path))
+
+
+OF_ROLE = re.compile(r"\$(ROLE_[A-Z0-9_]+)")
+"""A variable of agent/role_process.py."""
+
+
+def _with_variables_of_roles(text: Text) -> Text:
+    """The text with `$ROLE_PORT` and the like, which no shell would replace, as variables."""
+    parts: list[str | Var] = []
+    for part in text:
+        pieces = OF_ROLE.split(part) if isinstance(part, str) else [part]
+        parts += [Var(str(piece)) if at % 2 else piece for at, piece in enumerate(pieces)]
+    return tuple(part for part in parts if part != "") or ("",)
 
 
 def _spell(value: Any) -> str:

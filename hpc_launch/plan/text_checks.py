@@ -14,7 +14,7 @@ from hpc_launch.job.shell_text import readable
 from hpc_launch.job.type_hints import label
 from hpc_launch.plan.launch_plan import Program
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_draft import OF_ROLE, PlanDraft
 
 LAUNCHERS = frozenset({"torchrun", "srun", "mpirun", "mpiexec", "ibrun", "deepspeed", "accelerate"})
 """Programs that start processes, one of which hpc-launch itself uses."""
@@ -49,6 +49,8 @@ def check_texts(draft: PlanDraft, program: Program) -> None:
 def _check_expansion(draft: PlanDraft, path: KeyPath, text: str) -> None:
     """HL219 for `$HOME`, `$(command)` and `~`, which only a shell expands, and for two words in one."""
     message = hint = None
+    if draft.resolved.role:
+        text = OF_ROLE.sub("", text)
     if (found := _EXPANDED.search(text)) is not None:
         name = found[1] or ""
         message, hint = f"`{found[0]}` is not expanded: no shell reads this text", "write what it stands for"

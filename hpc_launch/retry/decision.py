@@ -23,7 +23,7 @@ from hpc_launch.prepare.attempts import attempt_options, prepare
 from hpc_launch.prepare.find_secrets import secrets_of
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
-from hpc_launch.runs.collect_evidence import gather, rulebook, with_original
+from hpc_launch.runs.collect_evidence import gather, rulebook, with_original, with_role
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore, quotes
 from hpc_launch.runs.records.plan_record import PlanRecord, changed_size, newest_plan, plan_of
@@ -144,7 +144,7 @@ def diagnose_now(context: RetryContext, *, inside: bool) -> Diagnosis | None:
         down = context.scheduler.down(evidence.nodes)
         states = tuple((node, state) for node, state in down.items() if _FAILED.match(state))
         evidence = structs.replace(evidence, driver=structs.replace(facts, node_states=states))
-    return with_original(diagnose(evidence, rules), context.run)
+    return with_role(with_original(diagnose(evidence, rules), context.run), context.attempt)
 
 
 def diagnose_never_starts(context: RetryContext, job: NeverStarts) -> Diagnosis | None:

@@ -17,7 +17,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis
-from hpc_launch.diagnose.evidence import HEARTBEAT, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
+from hpc_launch.diagnose.evidence import HEARTBEAT, EndFacts, Evidence, LogScan, NodeFault, RoleFault, SchedulerFacts
 from hpc_launch.diagnose.rulebook import Rulebook, parse_rules, shipped
 from hpc_launch.diagnose.scan_log import LogScanner, scan
 from hpc_launch.job.hostlist import names_or_text
@@ -36,6 +36,7 @@ from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check
 from hpc_launch.runs.records.plan_record import plan_of
+from hpc_launch.runs.records.role_records import RoleStates, read_roles
 from hpc_launch.runs.records.run_info import CodeInfo, read_info
 from hpc_launch.runs.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.runs.status.progress_reader import ProgressReader
@@ -122,7 +123,22 @@ def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> D
     if stored is not None:
         return stored
     book = rules if rules is not None else rulebook()
-    return with_original(diagnose(gather(attempt, book), book), attempt.run)
+    return with_role(with_original(diagnose(gather(attempt, book), book), attempt.run), attempt)
+
+
+def with_role(diagnosis: Diagnosis, attempt: AttemptFolder) -> Diagnosis:
+    """The diagnosis of a job with roles, with the role that failed first and its node, or the one on a lost node."""
+    states, first = read_roles(attempt), diagnosis.first_failure
+    if states is None or diagnosis.failure_class == "success":
+        return diagnosis
+    failed = states.failed
+    if failed is None:
+        names = [one.name for one in states.roles if first.node in one.nodes]
+        alone = structs.replace(first, role=names[0]) if len(names) == 1 else first
+        return structs.replace(diagnosis, first_failure=alone)
+    first = structs.replace(first, role=failed.name, node=first.node or failed.node)
+    also = (f"role {failed.name}: {failed.why}", *diagnosis.also)
+    return structs.replace(diagnosis, first_failure=first, also=also)
 
 
 _MISSING = re.compile(r"No module named '?([A-Za-z_]\w*)|cannot import name '\w+' from '([A-Za-z_]\w*)")
@@ -150,23 +166,30 @@ def with_original(diagnosis: Diagnosis, run: RunFolder) -> Diagnosis:
 
 
 def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = None) -> Evidence:
-    """Collect the evidence of an attempt."""
+    """Collect the evidence of an attempt; in a job with roles, of the one that failed first, else that ends the job."""
     files = Reader().read(attempt)
+    roles = read_roles(attempt)
+    place, own = attempt, files
+    if roles is not None:
+        place = attempt.role(roles.failed.name if roles.failed is not None else "main")
+        own = Reader().read(place)
     # Of a job that never began, or whose steps the driver has already, the accounting knows no more.
     known = word is not None and word.ended_for_good and (bool(word.steps) or files.claim is None)
     record = files.final or (word if known else _from_accounting(files) or word)
-    nodes = files.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
-    end = convert(files.own_end, EndFacts, from_attributes=True) if files.own_end is not None else None
+    nodes = own.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
+    ended = own.own_end or files.own_end
+    end = convert(ended, EndFacts, from_attributes=True) if ended is not None else None
     cancel = files.cancel
     start = StartupReader().read(files)
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
-        logs=tuple(without_ordinary(without_other_jobs(scans(attempt, rules, nodes), job_id), attempt, rules)),
+        logs=tuple(without_ordinary(without_other_jobs(scans(place, rules, nodes), job_id), place, rules)),
         scheduler=convert(record, SchedulerFacts, from_attributes=True) if record is not None else None,
         end=end,
+        role=_role_fault(roles),
         began=files.start is not None,
-        node_exits=tuple(node_exits(attempt, nodes)),
-        notes=tuple(notes(attempt, nodes)),
+        node_exits=tuple(node_exits(place, nodes)),
+        notes=tuple(notes(place, nodes)),
         node_faults=tuple(_node_faults(files)),
         nodes=nodes,
         cancelled_by=(cancel.by or "hpc-launch") if cancel is not None else None,
@@ -177,6 +200,11 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         start=start.text() if start is not None else None,
         of_a_run=True,
     )
+
+
+def _role_fault(roles: RoleStates | None) -> RoleFault | None:
+    failed = roles.failed if roles is not None else None
+    return None if failed is None else RoleFault(failed.name, failed.node, failed.why, failed.ended)
 
 
 def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:

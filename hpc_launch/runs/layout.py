@@ -46,6 +46,14 @@ class Entry:
         return path
 
 
+class _OfTraining(Entry):
+    """A folder of the program: in a job with roles, of the one that ends the job."""
+
+    def __get__(self, folder: AttemptFolder | RunFolder, owner: type) -> Path:
+        main = folder.path / "roles" / "main"
+        return (main if os.path.isdir(main) else folder.path) / self.name
+
+
 class _Shared(Entry):
     """A file of a run that all points of a sweep share: it is in the folder of the sweep."""
 
@@ -92,10 +100,11 @@ class AttemptFolder:
     hosts = Entry("hosts")
     environment = Entry("environment")
     """The job's environment with its secrets, for nodes that mpirun, ibrun or pdsh starts. The script removes it."""
-    logs = Entry("logs")
-    agent = Entry("agent")
+    role_states = Entry("roles/state.json")
+    logs = _OfTraining("logs")
+    agent = _OfTraining("agent")
     """Where the watchers of all nodes write."""
-    hang = Entry("agent/hang.json")
+    hang = _OfTraining("agent/hang.json")
     lost = Entry("agent/lost")
     """The nodes that fell silent, as the job's script found."""
     node_check = Entry("node-check.json")
@@ -107,6 +116,10 @@ class AttemptFolder:
         """Output of rank 0: its node's log, or its own where srun starts each process."""
         own = self.logs / "node-0.rank-0.log"
         return own if os.path.exists(own) else self.logs / "node-0.log"
+
+    def role(self, name: str) -> RoleFolder:
+        """The folder of one role of the job, in which its files have the same places."""
+        return RoleFolder(self.path / "roles" / name)
 
     def node_logs(self) -> Iterator[tuple[int, int | None, Path]]:
         """The training's logs by name: node, rank where the log is of one rank, path."""
@@ -138,6 +151,25 @@ class AttemptFolder:
     def stack_files(self) -> Iterator[tuple[int, Path]]:
         """The files with the stacks of hanging ranks, by rank."""
         yield from _numbered(self.agent / "stacks", _STACK)
+
+
+class RoleFolder(AttemptFolder):
+    """The folder of one role of an attempt."""
+
+    @property
+    def number(self) -> int:
+        """Number of the attempt."""
+        return int(self.path.parents[1].name)
+
+    @property
+    def run(self) -> RunFolder:
+        """The run that the attempt belongs to."""
+        return RunFolder(self.path.parents[3])
+
+
+def is_node_log(name: str) -> bool:
+    """Whether a file of this name holds output of the training."""
+    return _NODE_LOG.match(name) is not None
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:

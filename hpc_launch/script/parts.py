@@ -51,8 +51,8 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
     without_srun = _checks_without_srun(plan)
     resolve = "address_of_interface" if plan.master.interface is not None else f"address_by_{plan.master.resolve}"
     rows = (
-        (True, f"messages job_{plan.scheduler} in_place attempt"),
-        (slurm, "requeue continue_here"),
+        (True, f"messages job_{'role' if plan.role else plan.scheduler} in_place attempt"),
+        (slurm and not plan.role, "requeue continue_here"),
         (plan.expedited, "expedite"),
         (True, "claim"),
         (plan.chooses_nodes, "spares survivor"),
@@ -65,9 +65,9 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
         (notify, "notify_start"),
         (container.exports, "image_variables"),
         (plan.strategy is not None and plan.strategy.file, "strategy"),
-        (slurm, "rendezvous_slurm"),
+        (slurm and not plan.role, "rendezvous_slurm"),
         (slurm and resolve != "address_by_name", resolve),
-        (True, "rendezvous"),
+        (not plan.roles, "rendezvous_role" if plan.role else "rendezvous"),
         (around.inside or ranks == "within", "within"),
         (check is not None and check.inside, "node_check_image"),
         (without_srun, "hand_over"),
@@ -78,9 +78,10 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
         (plan.watch is not None, "watch"),
         (checkpoint is not None and checkpoint.followed and plan.scheduler != "ssh", "follow_checkpoints"),
         (ranks == "each_rank", "each_rank"),
-        (launcher.reads_hostfile, "hostfile_slots" if plan.hosts else "hostfile"),
-        (plan.elastic, "await_child"),
-        (True, " ".join(launcher.parts)),
+        (launcher.reads_hostfile and not plan.roles, "hostfile_slots" if plan.hosts else "hostfile"),
+        (plan.elastic or (plan.role and launcher.tasks == "program"), "await_child"),
+        (not plan.roles, " ".join(launcher.parts)),
+        (plan.role_gpus is not None and plan.scheduler != "local", "role_gpus"),
         (around.on_nodes, f"prepare_{plan.scheduler}"),
         (stage is not None and stage.unsupported, "stage_unsupported"),
         (stage is not None and not stage.unsupported, f"stage_{'slurm' if slurm else 'local'} stage"),
@@ -95,7 +96,12 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
 
 def checks_programs(plan: LaunchPlan) -> bool:
     """Whether each node checks that it has the interpreter: what is in an image is the same everywhere."""
-    return plan.scheduler != "local" and plan.nodes > 1 and plan.container is None and plan.step.kind != "once"
+    return (
+        plan.scheduler != "local"
+        and plan.nodes > 1
+        and plan.container is None
+        and plan.step.kind not in ("once", "roles")
+    )
 
 
 def _step(plan: LaunchPlan, launcher: LauncherDescriptor) -> tuple[str, ...]:
@@ -106,6 +112,8 @@ def _step(plan: LaunchPlan, launcher: LauncherDescriptor) -> tuple[str, ...]:
             beats = ("heartbeat", "release_next") if plan.heartbeat else ()
             given_up = ("given_up",) if plan.chooses_nodes else ()
             return *beats, "node", "step_srun", *given_up, "end_elastic" if plan.elastic else "end_srun"
+        case "roles":
+            return ("step_roles",)
         case "local":
             return "node", "end_together", "step_local"
         case "once":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
@@ -67,6 +68,7 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
         container = replace(container, before=tuple(_with_copy(line, stage) for line in container.before))
     step, parts = _step_values(plan, launcher), part_names(plan, launcher, container)
     late = plan.continuation.resume_names
+    roles = [(role.name, render(role.plan)) for role in plan.roles]
     job = (
         template_environment()
         .get_template("job.sh.j2")
@@ -79,7 +81,10 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             parts=_wrapped_lines(() if standalone else parts),
             digest=runtime_digest(),
             each_process=launcher.logs_by_rank,
-            has_start=plan.step.kind not in ("local", "once", "ssh"),
+            has_start=plan.step.kind not in ("local", "once", "ssh", "roles"),
+            role_scripts=[{"name": name, "script": script} for name, script in roles],
+            role_records=",\n".join(f"{json.dumps(role.name)}: {json.dumps(role.record)}" for role in plan.roles),
+            role_end=_end_of_roles([script for _, script in roles]),
             local_hosts=" ".join(launcher.local_hosts(plan.nodes)) if launcher.local_hosts else "",
             numbers=_wrapped_lines(_numbers(original, step, launcher)),
             stage=stage,
@@ -95,6 +100,14 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
         )
     )
     return job + ("".join(map(part, parts)) if standalone else "")
+
+
+def _end_of_roles(scripts: Iterable[str]) -> str:
+    """The end of a here-document that no line of the scripts is."""
+    lines, end = {line for script in scripts for line in script.splitlines()}, "END_OF_ROLE"
+    while end in lines:
+        end += "_"
+    return end
 
 
 def _stage_values(plan: LaunchPlan) -> StageValues:
@@ -139,7 +152,9 @@ def _into_image(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comma
 
 def _local_gpus(plan: LaunchPlan) -> str:
     """Each "node" of a local run gets its own share of this machine's GPUs, as under Slurm."""
-    devices = ",".join(f"$((node * {plan.gpus_per_node} + {gpu}))" for gpu in range(plan.gpus_per_node))
+    node, own = ("(HPC_LAUNCH_ROLE_FIRST_NODE + node)" if plan.role else "node"), plan.role_gpus
+    first, of = (own.first, own.of) if own is not None else (0, plan.gpus_per_node)
+    devices = ",".join(f"$(({node} * {of} + {first + gpu}))" for gpu in range(plan.gpus_per_node))
     return f"export CUDA_VISIBLE_DEVICES={devices}"
 
 
@@ -206,7 +221,7 @@ def _host_arrays(plan: LaunchPlan, launcher: LauncherDescriptor) -> Iterator[str
     if plan.spares:
         yield f"job_spares={plan.spares}"
         yield _array("job_spare_hosts", [host.name for host in plan.spare_hosts])
-    if plan.rendezvous == "c10d" or (plan.node_check is not None and plan.nodes > 1):
+    if plan.rendezvous == "c10d" or plan.roles or plan.role or (plan.node_check is not None and plan.nodes > 1):
         yield _array("job_addresses", [host.address for host in plan.hosts])
     if plan.uneven or launcher.reads_hostfile or launcher.logs_by_rank:
         slots = [host.slots for host in plan.hosts]

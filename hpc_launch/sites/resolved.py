@@ -61,6 +61,8 @@ class Resolved(Struct, frozen=True):
     """The number of hosts that such a site has."""
     elsewhere: bool = False
     """Whether this machine is not the site, so that the site's files and variables cannot be checked here."""
+    role: str = ""
+    """The role of a job that this is; empty for a whole job."""
 
     def origin(self, *path: str | int) -> Origin:
         """Origin of a job value."""

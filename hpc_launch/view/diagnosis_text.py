@@ -38,7 +38,7 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
         "cause": diagnosis.cause or None,
         "verdict": verdict.action,
         "confidence": diagnosis.confidence,
-        "first_failure": to_builtins(first),
+        "first_failure": {key: value for key, value in to_builtins(first).items() if value or key != "role"},
         "evidence": to_builtins(diagnosis.evidence),
         "also": [*diagnosis.also, *(f"{remark.kind}: {remark.text}; {remark.todo}" for remark in remarks)],
         "advice": verdict.reason,
@@ -114,7 +114,7 @@ def _remarks(report: PerformanceReport | None) -> list[str]:
 
 
 def _origin(first: FirstFailure) -> str:
-    parts = []
+    parts = [f"role {clean(first.role)}"] if first.role is not None else []
     if first.rank is not None:
         parts.append(f"rank {first.rank}")
     if first.node is not None:

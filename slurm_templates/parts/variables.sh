@@ -8,6 +8,7 @@ if [ -n "${job_code:-}" ]; then
 fi
 export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
 export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
-export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
+job_attempt=${attempt_dir#"$run_dir"/attempts/}
+export HPC_LAUNCH_ATTEMPT=$((10#0${job_attempt%%/*}))
 export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
 say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"

@@ -14,6 +14,8 @@ from hpc_launch.sites.load_layers import load
 from tests.examples.codes import CODES, EXAMPLES, SITES, Code, checkout
 from tests.shellcheck import shellcheck_own_parts
 
+OWN = {"tiny-gpt/job.yaml", "tiny-gpt/job-deepspeed.yaml", "grpo-server/job.yaml", "ray-train/job.yaml"}
+"""Examples of this project's own code, which other tests run."""
 ALL = pytest.mark.parametrize("code", CODES.values(), ids=CODES)
 PRIVATE = re.compile(r"^(site|account|queue):|#SBATCH|NCCL_|MASTER_|SLURM_", re.MULTILINE)
 
@@ -41,7 +43,7 @@ def script_of(code: Code, home: Path, site: str) -> str:
 
 def test_every_job_file_is_known_here() -> None:
     files = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob("*/job*.yaml")}
-    assert files == set(CODES) | {"tiny-gpt/job.yaml", "tiny-gpt/job-deepspeed.yaml"}
+    assert files == set(CODES) | OWN
 
 
 @ALL

@@ -9,7 +9,10 @@ from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_onl
 from hpc_launch.plan.plan_draft import PlanDraft
 
 
-def _own_step(draft: PlanDraft, _: JobSize, container: ContainerPlan | None) -> StepPlan:
+def _own_step(draft: PlanDraft, _: JobSize, container: ContainerPlan | None) -> StepPlan | None:
+    """The step `once`; as a role of a job the program is started by the site's step, once on each of its nodes."""
+    if draft.resolved.role:
+        return None
     _check_once(draft, container)
     return StepPlan("once")
 

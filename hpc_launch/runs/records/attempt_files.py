@@ -191,6 +191,8 @@ class AttemptFiles:
         A job that lost its first node failed by that, however it was ended then.
         """
         own = of_attempt(record, self.first_step)
+        if own.state == "COMPLETED" and os.path.exists(self.attempt.role_states):
+            own = replace(own, derived_exit_code=0)  # servers are ended once the job is done
         if own.state not in ENDED_STATES or own.state == "COMPLETED" or not self.lost_first(own):
             return own
         return replace(own, state="NODE_FAIL", reason=None)

@@ -14,6 +14,7 @@ from msgspec import to_builtins
 
 from hpc_launch.diagnose.diagnosis import Quote
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.role_records import RoleStates
 from hpc_launch.runs.records.run_info import RunInfo, read_info
 from hpc_launch.runs.records.submission import Overrides, ScriptRecord
 from hpc_launch.runs.records.verdict_record import VerdictRecord
@@ -86,6 +87,8 @@ class RunStatus:
     """The scheduler's estimate for a pending job, in seconds since the epoch."""
     successor: JobRecord | None = None
     """The job that waits for the end of the newest one and takes over if that ends before the run does."""
+    roles: RoleStates | None = None
+    """What each role of the newest attempt does, in a job with several."""
     warnings: tuple[str, ...] = ()
     """What a user should know while the run is active."""
     hosts: tuple[str, ...] = ()
@@ -114,6 +117,8 @@ class RunStatus:
         if attempts:
             result["attempts"] = [_attempt_json(attempt) for attempt in self.attempts]
         result["progress"] = {name: getattr(self.progress, name) for name in ("step", "total", "loss", "rate", "eta_s")}
+        if self.roles is not None:
+            result["roles"] = self.roles.as_json()
         if self.hosts:
             result["hosts"] = list(self.hosts)
         if self.successor is not None:

@@ -1,0 +1,142 @@
+"""Choose the ports of the roles that begin on a node, and hold them until the job ends.
+
+    python3 -I agent.pyz role_ports ATTEMPT_DIR HOST...   on each node of the job; without Slurm once, for all of them
+
+The ports lie below the range from which the kernel takes ports for outgoing connections, so that no connection of any
+program takes one (ip(7), ip_local_port_range). Other jobs of the same user do not choose them: each holds a lock on the
+bytes with these numbers of one file in the node's memory, which the kernel gives up with the process (fcntl(2)). Other
+users' programs are asked by binding each port.
+
+At the end of the job it ends what the roles have left on the node.
+
+Self-contained: standard library of Python 3.6 or later.
+"""
+
+import fcntl
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+from typing import Any, Dict, List
+
+from hpc_launch.agent.job_processes import belonging, end_all, left_of
+
+FOLDER = "/dev/shm"  # noqa: S108 - a file that only this user can open
+FIRST = 10000
+LAST = 32000
+TRIES = 2000
+RANDOM = random.SystemRandom()
+"""Other users of the node may not know a port in advance: a program trusts what a server there sends."""
+BIND = 64
+"""So many ports of a block are bound to see whether they are free: all that have names, and the first of a range."""
+
+
+def highest() -> int:
+    """The last port that no outgoing connection gets."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+            return min(int(file.read().split()[0]) - 1, LAST)
+    except (OSError, ValueError, IndexError):
+        return LAST
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens there, on any address."""
+    for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as one:
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                one.bind((address, port))
+        except OSError as error:
+            if error.errno not in (97, 99):  # no such family or address here
+                return False
+    return True
+
+
+class Ports:
+    """The ports that this process holds on its node."""
+
+    def __init__(self) -> None:
+        path = os.path.join(FOLDER, "hpc-launch.ports.%d" % os.getuid())
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        if os.fstat(self.file).st_uid != os.getuid():
+            raise OSError("%s is another user's" % path)
+        self.held: List[range] = []
+        """A lock keeps out other processes only (fcntl(2))."""
+
+    def block(self, count: int) -> int:
+        """The first of `count` ports in a row that are free, and now held. Raises OSError where there are none."""
+        last = highest()
+        first = FIRST if last - FIRST > 4 * count else 1024
+        for _ in range(TRIES):
+            start = RANDOM.randrange(first, last - count)
+            if any(start < one.stop and one.start < start + count for one in self.held):
+                continue
+            try:
+                fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB, count, start)
+            except OSError:
+                continue
+            if all(is_free(port) for port in range(start, start + min(count, BIND))):
+                self.held.append(range(start, start + count))
+                return start
+            fcntl.lockf(self.file, fcntl.LOCK_UN, count, start)
+        raise OSError("no %d free ports in a row between %d and %d" % (count, first, last))
+
+    def choose(self, spec: Dict[str, Any]) -> Dict[str, Any]:
+        """The ports of one role: its own, that of its rendezvous, those with names, and a range."""
+        names = spec["ports"]
+        start = self.block(2 + len(names) + spec["port_range"])
+        named = {name: start + 2 + number for number, name in enumerate(names)}
+        own = {"port": start, "master": start + 1, "named": named}
+        return dict(own, range=start + 2 + len(names), ranged=spec["port_range"])
+
+
+def end_left_over(attempt: str) -> None:
+    """End the processes of the roles that are left on this node."""
+    folder, job = os.path.join(attempt, "roles"), os.environ.get("SLURM_JOB_ID", "")
+    folders = [os.path.join(folder, name) for name in os.listdir(folder)]
+
+    def left() -> List[int]:
+        found: List[int] = []
+        for one in folders:
+            found += left_of(one, job) if job else belonging(["HPC_LAUNCH_ATTEMPT_DIR=" + one], set())
+        return found
+
+    end_all(left, kill_s=1.0)
+
+
+def main(words: List[str]) -> int:
+    """Write which ports the roles of this node have, and wait for the end of the job."""
+    over = threading.Event()
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, lambda _number, _frame: over.set())
+    attempt, hosts = words[0], words[1:]
+    name, index = os.environ.get("SLURMD_NODENAME", ""), os.environ.get("HPC_LAUNCH_NODE", "")
+    own = [hosts.index(name)] if name in hosts else [int(index)] if index else list(range(len(hosts)))
+    folder = os.path.join(attempt, "roles")
+    with open(os.path.join(folder, "roles.json")) as text:
+        roles = json.load(text)["roles"]
+    ports = Ports()
+    for number in own:
+        chosen: Dict[str, Any] = {}
+        for role, spec in roles.items():
+            for replica, (first, count) in enumerate(spec["nodes"]):
+                if first == number or (spec["port_range"] and first < number < first + count):
+                    chosen[role if spec["replicas"] == 1 else "%s.%d" % (role, replica)] = ports.choose(spec)
+        path = os.path.join(folder, "ports-%d.json" % number)
+        with open(path + ".new", "w") as stream:
+            json.dump(chosen, stream)
+        os.replace(path + ".new", path)
+    parent, end = os.getppid(), os.path.join(folder, "over")
+    while not over.wait(0.3) and not os.path.exists(end) and os.getppid() == parent:
+        os.listdir(folder)  # the client of a file server looks again
+    end_left_over(attempt)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,152 @@
+"""One role of a job, or one replica of it: its nodes, ports and environment, and the process of its script.
+
+Self-contained: standard library of Python 3.6 or later.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional
+
+from hpc_launch.agent.role_ready import Probe
+
+WAITING, STARTING, READY, ENDED = "waiting", "starting", "ready", "ended"
+Json = Dict[str, Any]
+
+
+class Host(NamedTuple):
+    """A node of the job, and the address by which others reach it."""
+
+    name: str
+    address: str
+
+
+class RoleProcess:
+    """A role, or one replica of it. `spec` is its part of roles.json, `folder` that of all roles."""
+
+    def __init__(self, role: str, replica: int, spec: Json, folder: str, hosts: List[Host]) -> None:
+        self.role, self.replica, self.spec = role, replica, spec
+        self.node, count = spec["nodes"][replica]
+        own = hosts[self.node : self.node + count]
+        self.hosts, self.address = [host.name for host in own], own[0].address
+        self.name = role if spec["replicas"] == 1 else "%s.%d" % (role, replica)
+        self.script = os.path.join(folder, role + ".sh")
+        self.folder = os.path.join(folder, self.name)
+        self.port = self.master_port = self.restarts = 0
+        self.named: Dict[str, int] = {}
+        self.state, self.since = WAITING, time.time()
+        self.ready_since: Optional[float] = None
+        self.code: Optional[int] = None
+        self.process: "Optional[subprocess.Popen[bytes]]" = None
+        self.probe: Optional[Probe] = None
+
+    @property
+    def ends_job(self) -> bool:
+        return bool(self.spec["ends"])
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def enter(self, state: str) -> None:
+        self.state, self.since = state, time.time()
+
+    def take_ports(self, chosen: Json) -> None:
+        """What its first node has chosen (role_ports.py)."""
+        self.port, self.master_port, self.named = chosen["port"], chosen["master"], chosen["named"]
+
+    def start(self, environment: Dict[str, str]) -> None:
+        """Start its script, in a session of its own."""
+        os.makedirs(self.folder, mode=0o755, exist_ok=True)
+        with open(os.path.join(self.folder, "batch.log"), "ab") as log:
+            self.process = subprocess.Popen(
+                ["bash", self.script, self.folder],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.probe = Probe(self.spec["ready"], self.address, self.port, self.folder)
+        self.code = None
+        self.enter(STARTING)
+
+    def look(self) -> None:
+        """Notice its end, or that it is ready."""
+        if self.process is None or self.state == ENDED:
+            return
+        code = self.process.poll()
+        if code is not None:
+            self.code = code if code >= 0 else 128 - code
+            self.enter(ENDED)
+        elif self.state == STARTING and self.probe is not None and self.probe.is_ready():
+            self.enter(READY)
+            self.ready_since = self.since
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it is not ready in time."""
+        return self.state == STARTING and self.probe is not None and time.time() - self.since > self.probe.within
+
+    def signal(self, number: int) -> None:
+        """Signal its script; SIGKILL goes to all processes of its session."""
+        if self.process is None or not self.alive:
+            return
+        try:
+            if number == signal.SIGKILL:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
+        except OSError:
+            pass
+
+    def wait(self) -> None:
+        """Until its script has ended."""
+        if self.process is not None:
+            self.process.wait()
+            self.look()
+
+    def endpoint(self) -> Json:
+        """Where others reach it."""
+        url = "http://%s:%d" % ("[%s]" % self.address if ":" in self.address else self.address, self.port)
+        place = {"role": self.role, "replica": self.replica, "host": self.address, "port": self.port}
+        return dict(place, url=url, ports=self.named)
+
+    def record(self) -> Json:
+        """What state.json says of it."""
+        waits = self.probe.answer if self.probe is not None and self.state == STARTING else None
+        return dict(
+            self.endpoint(),
+            name=self.name,
+            nodes=self.hosts,
+            state=self.state,
+            since=self.since,
+            ready_since=self.ready_since,
+            restarts=self.restarts,
+            exit_code=self.code,
+            ends_job=self.ends_job,
+            waits_for=waits,
+        )
+
+    def variables(self, roles: "Iterable[RoleProcess]") -> Dict[str, str]:
+        """Its own nodes and ports, and where each role of the job is. Lists for replicas; never NAME_PORT, which
+        programs of that name may read: vLLM takes VLLM_PORT for an internal one."""
+        own = {
+            "HPC_LAUNCH_ROLE": self.role,
+            "HPC_LAUNCH_REPLICA": str(self.replica),
+            "HPC_LAUNCH_ROLE_NODES": " ".join(self.hosts),
+            "HPC_LAUNCH_ROLE_FIRST_NODE": str(self.node),
+            "HPC_LAUNCH_ROLE_MASTER_PORT": str(self.master_port),
+            "ROLE_HOST": self.address,
+            "ROLE_PORT": str(self.port),
+        }
+        own.update({"ROLE_PORT_" + name.upper(): str(port) for name, port in self.named.items()})
+        found: Dict[str, List[str]] = {}
+        for one in roles:
+            prefix, place = "ROLE_" + one.role.upper(), one.endpoint()
+            for key in ("url", "host", "port"):
+                found.setdefault("%s_%s" % (prefix, key.upper()), []).append(str(place[key]))
+            for name, port in one.named.items():
+                found.setdefault("%s_PORT_%s" % (prefix, name.upper()), []).append(str(port))
+        return dict(own, **{name: " ".join(values) for name, values in found.items()})

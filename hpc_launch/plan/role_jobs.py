@@ -1,0 +1,216 @@
+"""The roles of a job: the job that each of them is, and the nodes, GPUs and ports that it gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.launcher import Launcher
+from hpc_launch.job.merge import Layer, merge
+from hpc_launch.job.reader import read
+from hpc_launch.job.roles import OWN_KEYS, ROLE_NAME, Role
+from hpc_launch.job.shell_text import Var
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.sites.resolved import Resolved
+
+RAY_PORTS = 1100
+"""Ports of a Ray cluster on a node besides those with names: one for each worker process. NeMo RL found 257 too few."""
+NAMED_RAY_PORTS = (
+    *("gcs", "client", "dashboard", "node_manager", "object_manager", "dashboard_agent"),
+    *("dashboard_agent_grpc", "runtime_env", "metrics"),
+)
+_PROGRAM_KEYS = ("script", "module", "command", "args", "launcher", "progress", "processes_per_node")
+_OF_JOB_ONLY = frozenset({"roles", "sweep", "nodes", "gpus", "gpus_per_node", "spares", "notify", "trackers", "drill"})
+
+
+class RolePlace(Struct, frozen=True):
+    """Where a role runs: the first node and the number of nodes of each replica, by their numbers in the job."""
+
+    nodes: tuple[tuple[int, int], ...]
+    gpus: int | None
+    """GPUs on each of its nodes; None: all of them."""
+    first_gpu: int = 0
+    """The first of them, where others run on the same node."""
+
+
+def with_job_of_roles(resolved: Resolved) -> Resolved:
+    """The job whose one program starts the roles: without what only they need, and with what the one that ends the job
+    says about checkpoints and progress."""
+    job = resolved.job
+    main = role_resolved(resolved, main_role(job.roles), [])
+    plain = JobSpec(name=job.name)
+    reset = {key: getattr(plain, key) for key in ("roles", "script", "module", "args", "env", "launcher", "strategy")}
+    own = {"container": None, "environment": plain.environment, "secrets": job.secrets}
+    followed = {} if main is None else {"checkpoint": main.job.checkpoint, "progress": main.job.progress}
+    return replace(resolved, job=replace(job, **reset, **own, **followed, command=["true"]))
+
+
+def main_role(roles: Mapping[str, Role]) -> str:
+    """The role whose progress is the job's: the first that ends it, one with checkpoints or progress before others."""
+    ends = [name for name, role in roles.items() if role.ends] or list(roles)
+    return next((name for name in ends if roles[name].checkpoint or roles[name].progress), ends[0])
+
+
+def role_resolved(resolved: Resolved, name: str, findings: list[Finding]) -> Resolved | None:
+    """A role as a job: the shared keys, its own over them. None with findings if it cannot be read."""
+    merged = resolved.merged
+    shared = {key: value for key, value in merged.data.items() if key not in _OF_JOB_ONLY}
+    raw = merged.data["roles"][name]
+    own = {key: value for key, value in raw.items() if key not in OWN_KEYS}
+    if {"script", "module", "command"} & own.keys():
+        shared = {key: value for key, value in shared.items() if key not in ("script", "module", "command", "args")}
+    path: KeyPath = ("roles", name)
+    places, key_places, written, origins = (
+        {at[2:]: value for at, value in table.items() if at[:2] == path and len(at) > 2}
+        for table in (merged.places, merged.key_places, merged.written, merged.origins)
+    )
+    result = merge(
+        [
+            Layer("job", shared, merged.places, merged.key_places, merged.written, origins=merged.origins),
+            Layer("job", own, places, key_places, written, origins=origins),  # type: ignore[arg-type]
+        ]
+    )
+    job, faults = read(result, JobSpec)
+    findings += [fault for fault in faults if fault not in findings]
+    if job is None:
+        return None
+    place = role_places(resolved.job).get(name)
+    if job.command is not None and "launcher" not in result.data:
+        job = replace(job, launcher=Launcher(name="none"), processes_per_node=1)
+    if place is not None:
+        first, count = place.nodes[0]
+        gpus = place.gpus if place.gpus is not None else resolved.job.gpus_per_node
+        job = replace(job, nodes=count, gpus_per_node=gpus, gpus=None)
+        resolved = replace(resolved, hosts=resolved.hosts[first : first + count])
+    return replace(resolved, job=job, merged=result, role=name, late={**resolved.late, **_names(resolved.job)})
+
+
+def _names(job: JobSpec) -> dict[str, tuple[Var]]:
+    """`${role.NAME.url}` and others, as variables of the role's environment."""
+    names = {}
+    for name, role in job.roles.items():
+        for key in ("url", "host", "port", *(f"port.{port}" for port in role.ports)):
+            names[f"role.{name}.{key}"] = (Var(f"ROLE_{name}_{key}".replace(".", "_").upper()),)
+    return names
+
+
+def role_places(job: JobSpec) -> dict[str, RolePlace]:
+    """The nodes of each role, in the order of the file; those that do not fit have none."""
+    alone = {name: role for name, role in job.roles.items() if role.beside is None}
+    counts = {name: role.nodes for name, role in alone.items()}
+    taken = sum(count * alone[name].replicas for name, count in counts.items() if isinstance(count, int))
+    rest = [name for name, count in counts.items() if count == "rest"]
+    places, first = dict[str, RolePlace](), 0
+    for name, role in alone.items():
+        count = role.nodes if isinstance(role.nodes, int) else (job.max_nodes - taken) // len(rest) // role.replicas
+        if count < 1 or first + count * role.replicas > job.max_nodes:
+            continue
+        places[name] = RolePlace(tuple((first + count * at, count) for at in range(role.replicas)), role.gpus)
+        first += count * role.replicas
+    used: dict[str, int] = {name: role.gpus or 0 for name, role in alone.items()}
+    for name, role in job.roles.items():
+        if role.beside not in places or name in places:
+            continue
+        of, count = places[role.beside], role.nodes if isinstance(role.nodes, int) else 1
+        nodes = tuple((of.nodes[0][0], count) for _ in range(role.replicas))
+        places[name] = RolePlace(nodes, role.gpus or 0, used.get(role.beside, 0))
+        used[role.beside] = used.get(role.beside, 0) + (role.gpus or 0)
+    return places
+
+
+def check_roles(draft: PlanDraft, gpus_per_node: int) -> None:
+    """HL220 for everything that is wrong with the roles together."""
+    job, places = draft.resolved.job, role_places(draft.resolved.job)
+    for path, message, hint in (*_wrong_alone(job), *_wrong_together(job, places, gpus_per_node)):
+        draft.fault(FindingCode.INVALID_ROLE, message, path, hint)
+
+
+_Fault = tuple[KeyPath, str, str]
+
+
+def _wrong_alone(job: JobSpec) -> Iterator[_Fault]:
+    for name, role in job.roles.items():
+        path: KeyPath = ("roles", name)
+        if not re.fullmatch(ROLE_NAME.strip("^$"), name) or len(name) > 32:
+            yield path, f"`{name}` cannot be the name of a role", "use lower-case letters, digits and `_`"
+        for key in ("beside", "after"):
+            for wanted in role.awaited if key == "after" else [role.beside] if role.beside else []:
+                if wanted not in job.roles or wanted == name:
+                    yield (*path, key), f"there is no other role `{wanted}`", f"the roles: {', '.join(job.roles)}"
+        if role.beside is not None and role.beside in job.roles and job.roles[role.beside].beside is not None:
+            yield (*path, "beside"), f"`{role.beside}` is itself beside another role", "name that role"
+        if role.beside is not None and role.nodes == "rest":
+            yield (*path, "nodes"), "a role beside another has no nodes of its own", "remove `nodes`"
+        ready = role.ready
+        if ready is not None and sum((ready.http is not None, ready.tcp, ready.log is not None, ready.ray)) != 1:
+            yield (
+                (*path, "ready"),
+                "`ready` needs one of http, tcp, log and ray",
+                "for example `ready: {http: /health}`",
+            )
+        if role.restart and role.ends:
+            yield (*path, "restart"), f"`{name}` ends the job, so that it cannot be restarted in it", "use `retry`"
+        if role.restart and (role.launcher is not None and role.launcher.name in ("torchrun", "deepspeed")):
+            message = f"`{name}` forms a process group with {role.launcher.name}, whose members cannot join again"
+            yield (*path, "restart"), message, "remove `restart`: the whole job is tried again"
+
+
+def _wrong_together(job: JobSpec, places: Mapping[str, RolePlace], gpus_per_node: int) -> Iterator[_Fault]:
+    if not any(role.ends for role in job.roles.values()):
+        yield ("roles",), "no role ends the job", "add `ends: job` to the training"
+    if job.elastic or job.spares:
+        key = "nodes" if job.elastic else "spares"
+        yield (key,), f"a job with roles has a fixed number of nodes, without {key}", "use a fixed number of nodes"
+    graph = {name: [one for one in role.awaited if one in job.roles] for name, role in job.roles.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        cycle = " → ".join(reversed(error.args[1]))
+        yield ("roles", error.args[1][0], "after"), f"the roles wait for each other: {cycle}", "remove one of them"
+    missing = [name for name in job.roles if name not in places and job.roles[name].beside is None]
+    needed = sum(_least(role) for role in job.roles.values() if role.beside is None)
+    has_rest = any(role.nodes == "rest" for role in job.roles.values())
+    if missing or (needed != job.max_nodes and not has_rest):
+        message = f"the roles need {needed} nodes, the job has {job.max_nodes}"
+        yield ("nodes",), message, f"set `nodes: {needed}`, or `nodes: rest` in a role"
+    for name, place in places.items():
+        others = [one for one, role in job.roles.items() if role.beside == name and role.gpus]
+        if others and place.gpus is None and gpus_per_node:
+            message = f"`{name}` has all GPUs of its nodes, and `{others[0]}` runs beside it"
+            yield ("roles", name), message, f"give `{name}` a number of GPUs: `gpus: {gpus_per_node - 1}`"
+        elif place.first_gpu + (place.gpus or 0) > gpus_per_node:
+            message = f"the roles on the nodes of `{name}` use more than their {gpus_per_node} GPUs"
+            yield ("roles", name, "gpus"), message, "request fewer GPUs, or give one of them nodes of its own"
+
+
+def _least(role: Role) -> int:
+    return role.replicas * (role.nodes if isinstance(role.nodes, int) else 1)
+
+
+def role_record(role: Role, place: RolePlace) -> dict[str, Any]:
+    """What agent/roles.py needs to know about a role."""
+    ray = role.launcher is not None and role.launcher.name == "ray"
+    ready = to_builtins(role.ready) if role.ready is not None else {"ray": True, "within": 600} if ray else {}
+    return {
+        "nodes": place.nodes,
+        "replicas": role.replicas,
+        "gpus": place.gpus,
+        "first_gpu": place.first_gpu,
+        "ports": [*role.ports, *(NAMED_RAY_PORTS if ray else ())],
+        "port_range": RAY_PORTS if ray else 0,
+        "ready": {key: value for key, value in ready.items() if value},
+        "after": role.awaited,
+        "ends": role.ends == "job",
+        "restart": role.restart,
+        "grace": role.grace,
+        "unset": role.unset,
+    }

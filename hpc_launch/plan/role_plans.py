@@ -1,0 +1,102 @@
+"""The plan of a job with roles: one of each role, and one of the job that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from hpc_launch.base.findings import Finding
+from hpc_launch.job.document import rule
+from hpc_launch.job.roles import Role
+from hpc_launch.plan.job_size import job_size
+from hpc_launch.plan.launch_plan import LaunchPlan, RoleGpus, RolePlan, SiteStep, StepPlan, Variable, WatchPlan
+from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.recorded_parts import RetryPlan
+from hpc_launch.plan.role_jobs import (
+    RolePlace,
+    check_roles,
+    main_role,
+    role_places,
+    role_record,
+    role_resolved,
+    with_job_of_roles,
+)
+from hpc_launch.sites.network import JobHost
+from hpc_launch.sites.resolved import Resolved
+
+BESIDE_OTHERS = ("--overlap", "--mem=0")
+"""A step gets all GPUs and memory of its nodes, and the next one would wait for them (srun(1), --overlap)."""
+
+
+def build_roles(
+    resolved: Resolved, build: Callable[[Resolved], tuple[LaunchPlan | None, list[Finding]]]
+) -> tuple[LaunchPlan | None, list[Finding]]:
+    """The plan, or None if it cannot be built, and every finding. `build` is that of a job of one program."""
+    findings: list[Finding] = []
+    filler = ValueFiller(resolved, findings)
+    size = job_size(filler)
+    check_roles(filler, size.gpus_per_node if size is not None else 0)
+    if findings:
+        return None, findings
+    outer, faults = build(with_job_of_roles(resolved))
+    findings += faults
+    roles: list[RolePlan] = []
+    job, places, main = resolved.job, role_places(resolved.job), main_role(resolved.job.roles)
+    for name in sorted(job.roles, key=lambda one: one != main):
+        own = role_resolved(resolved, name, findings)
+        plan, faults = build(own) if own is not None else (None, [])
+        findings += [fault for fault in faults if fault not in findings]
+        if plan is None or outer is None:
+            continue
+        place, gpus = places[name], outer.gpus_per_node
+        plan = replace(
+            _within(plan, outer, job.roles[name]),
+            hosts=_hosts(outer.hosts, plan.hosts, place),
+            role=name,
+            role_gpus=None if place.gpus is None or not gpus else RoleGpus(place.first_gpu, gpus),
+        )
+        roles.append(RolePlan(name, plan, role_record(job.roles[name], place)))
+    if outer is None or len(roles) < len(job.roles):
+        return None, findings
+    held = replace(
+        outer,
+        roles=tuple(roles),
+        step=StepPlan("roles"),
+        variables=(),
+        prelude=(),
+        watch=None,
+        code=next((one.plan.code for one in roles if one.plan.code is not None), None),
+    )
+    return held, findings
+
+
+def _hosts(hosts: tuple[JobHost, ...], own: tuple[JobHost, ...], place: RolePlace) -> tuple[JobHost, ...]:
+    """All hosts of the job, those of the role with as many processes as it has there."""
+    slots = {first + at: host.slots for first, _ in place.nodes for at, host in enumerate(own)}
+    return tuple(replace(host, slots=slots.get(at, host.slots)) for at, host in enumerate(hosts))
+
+
+def _within(plan: LaunchPlan, outer: LaunchPlan, role: Role) -> LaunchPlan:
+    """The plan of a role without what the job does for all of them. A server may be silent for as long as it likes."""
+    step = plan.step
+    if step.kind == "srun":
+        step = replace(step, options=(*BESIDE_OTHERS, *step.options))
+    nothing = rule("`unset` of the role")  # on the node: srun sets its variables there
+    unset = (SiteStep("variable", nothing, variable=Variable(name, None, nothing)) for name in role.unset)
+    watch = plan.watch
+    if watch is not None and role.ends is None:
+        watch = WatchPlan(0, 0, watch.sample_every_s, phases=False)
+    return replace(
+        plan,
+        name=outer.name,
+        step=step,
+        shared_hosts=True,
+        watch=watch,
+        notify=None,
+        node_check=None,
+        stage=None,
+        requeue=False,
+        recovery=RetryPlan(),
+        around=replace(plan.around, on_nodes=(), node_steps=(*plan.around.node_steps, *unset)),
+    )

@@ -1,0 +1,218 @@
+#!/bin/bash
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
+# ray on site booster: 3 nodes with 2 roles.
+# Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+
+# === Slurm options ===
+#SBATCH --job-name=ray                                       # roles_ray.yaml:2
+#SBATCH --partition=booster                                  # booster.yaml:11
+#SBATCH --qos=normal                                         # booster.yaml:11
+#SBATCH --account=proj12                                     # roles_ray.yaml:3
+#SBATCH --nodes=3                                            # roles_ray.yaml:4
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
+#SBATCH --cpus-per-task=96                                   # booster.yaml:6
+#SBATCH --gres=gpu:4                                         # booster.yaml:6
+#SBATCH --mem=0                                              # booster.yaml:11
+#SBATCH --exclusive                                          # booster.yaml:11
+#SBATCH --time=02:00:00                                      # booster.yaml:11
+#SBATCH --requeue                                            # booster.yaml:3
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=ray-%j.out                                  # for manual starts; `submit` logs to the run folder
+#SBATCH --licenses=scratch                                   # booster.yaml:11
+
+# === Environment ===
+job_environment() {
+    : # each role sets up its own
+}
+
+
+# === What runs on each node ===
+job_scheduler=slurm
+# 2 roles, each with the script of a job of its own. agent/roles.py starts them in their order, watches
+# all of them and ends them together.
+job_roles() {
+    mkdir "$attempt_dir/roles" || die "cannot write to $attempt_dir"
+    ln -s train "$attempt_dir/roles/main"
+    cat >"$attempt_dir/roles/roles.json" <<'END_OF_ROLE'
+{"roles": {
+"train": {"nodes": [[2, 1]], "replicas": 1, "gpus": null, "first_gpu": 0, "ports": ["gcs", "client", "dashboard", "node_manager", "object_manager", "dashboard_agent", "dashboard_agent_grpc", "runtime_env", "metrics"], "port_range": 1100, "ready": {"ray": true, "within": 600}, "after": ["judge"], "ends": true, "restart": 0, "grace": 30, "unset": []},
+"judge": {"nodes": [[0, 1], [1, 1]], "replicas": 2, "gpus": null, "first_gpu": 0, "ports": [], "port_range": 0, "ready": {"http": "/health", "within": 600}, "after": [], "ends": false, "restart": 0, "grace": 30, "unset": []}
+}}
+END_OF_ROLE
+    cat >"$attempt_dir/roles/train.sh" <<'END_OF_ROLE'
+#!/bin/bash
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
+# ray on site booster: 1 node x 4 processes, started by ray.
+# Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+
+# === Environment ===
+job_environment() {
+    module load Stages/2026 || die 'module load Stages/2026 failed' # booster.yaml:19
+    module load CUDA/13 || die 'module load CUDA/13 failed'  # booster.yaml:19
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DUMP_ON_TIMEOUT=1                      # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
+    export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
+    export OMP_NUM_THREADS=12                                # cores of a node / processes on it
+    export NCCL_SOCKET_IFNAME=ib0                            # booster.yaml:20
+    unset NCCL_DEBUG                                         # booster.yaml:20
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=${hosts[0]}i
+    choose_port 12000 12999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+# roles_ray.yaml:8. A Ray cluster on the nodes of the role; the program runs on the first of them.
+on_each_node() {
+    local node=$SLURM_NODEID
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        apptainer exec --no-eval --nv --no-home \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        --bind /p/scratch \
+        /p/scratch/proj12/images/pytorch-26.05.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        python3 -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" ray_node \
+        "$HPC_LAUNCH_ATTEMPT_DIR" "$node" 1 96 4 \
+        python3 -m verl.trainer.main_ppo \
+            trainer.nnodes=1 \
+            judge="$ROLE_JUDGE_URL"
+}
+
+# === How the nodes are started ===
+start_nodes() {
+    # When one node fails the others end too; when one ends well the others, which may still save, go on.
+    exec srun "${on_hosts[@]}" --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task="$cpus" \
+        --kill-on-bad-exit=1 --wait=0 --export=ALL \
+        --overlap \
+        --mem=0 \
+        --mpi=none \
+        --output="$attempt_dir/logs/node-%n.log" --open-mode=append \
+        bash "$attempt_dir/node.sh" </dev/null
+}
+
+# === Values for the part below ===
+job_by_hand=/p/scratch/proj12/runs/ray-by-hand # run folder if started by hand
+job_workdir=/home/alice/project
+job_nodes=1 job_cpus_per_task=96 job_time_limit=7200 job_node_rank=SLURM_NODEID
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
+job_image_prefix=APPTAINERENV_
+job_image_variables=(
+    PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
+    TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS NCCL_SOCKET_IFNAME
+)
+job_parts=(
+    messages job_role in_place attempt claim records signals variables fresh environment image_variables rendezvous_role
+    watch node step_srun end_srun exit
+)
+
+# shellcheck source=/dev/null
+. "$HPC_LAUNCH_RUN_DIR/hooks/runtime.sh"
+
+END_OF_ROLE
+    cat >"$attempt_dir/roles/judge.sh" <<'END_OF_ROLE'
+#!/bin/bash
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
+# ray on site booster: 1 node x 1 process, started by none.
+# Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+
+# === Environment ===
+job_environment() {
+    module load Stages/2026 || die 'module load Stages/2026 failed' # booster.yaml:19
+    module load CUDA/13 || die 'module load CUDA/13 failed'  # booster.yaml:19
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DUMP_ON_TIMEOUT=1                      # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
+    export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
+    export OMP_NUM_THREADS=48                                # cores of a node / processes on it
+    export NCCL_SOCKET_IFNAME=ib0                            # booster.yaml:20
+    unset NCCL_DEBUG                                         # booster.yaml:20
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=${hosts[0]}i
+    choose_port 12000 12999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+# The program is started once on each node of the role.
+on_each_node() {
+    local node=$SLURM_NODEID
+    (trap - INT QUIT && exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        apptainer exec --no-eval --nv --no-home \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        --bind /p/scratch \
+        /p/scratch/proj12/images/pytorch-26.05.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        vllm serve my/judge --port "$ROLE_PORT") &
+    await_and_note "$!" "$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$node.rank-0.exit"
+}
+
+# === How the nodes are started ===
+start_nodes() {
+    # When one node fails the others end too; when one ends well the others, which may still save, go on.
+    exec srun "${on_hosts[@]}" --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task="$cpus" \
+        --kill-on-bad-exit=1 --wait=0 --export=ALL \
+        --overlap \
+        --mem=0 \
+        --mpi=none \
+        --output="$attempt_dir/logs/node-%n.log" --open-mode=append \
+        bash "$attempt_dir/node.sh" </dev/null
+}
+
+# === Values for the part below ===
+job_by_hand=/p/scratch/proj12/runs/ray-by-hand # run folder if started by hand
+job_workdir=/home/alice/project
+job_nodes=1 job_processes_per_node=1 job_cpus_per_task=96 job_time_limit=7200 job_node_rank=SLURM_NODEID
+job_watch=(--hang-after=0 --busy-after=0 --sample-every=30) job_phases=
+job_image_prefix=APPTAINERENV_
+job_image_variables=(
+    PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
+    TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS NCCL_SOCKET_IFNAME
+)
+job_parts=(
+    messages job_role in_place attempt claim records signals variables fresh environment image_variables rendezvous_role
+    watch hostfile await_child node step_srun end_srun exit
+)
+
+# shellcheck source=/dev/null
+. "$HPC_LAUNCH_RUN_DIR/hooks/runtime.sh"
+
+END_OF_ROLE
+}
+
+# === Values for the part below ===
+job_by_hand=/p/scratch/proj12/runs/ray-by-hand # run folder if started by hand
+job_workdir=/home/alice/project
+job_nodes=3 job_time_limit=7200
+job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --python=python3)
+job_parts=(
+    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    rendezvous_slurm node_check step_roles end_successor exit
+)
+
+# ===== Below: the same in every job =====
+# hooks/runtime.sh of the run folder runs the parts named above. It must be the file that this script was made for.
+job_runtime=${1%/attempts/*}/hooks/runtime.sh
+[ -f "$job_runtime" ] || job_runtime=$(dirname -- "$0")/runtime.sh # started by hand
+[ -f "$job_runtime" ] || job_runtime=${SLURM_SUBMIT_DIR:-.}/runtime.sh
+if [ "$(sha256sum 2>/dev/null <"$job_runtime")" != "0000000000000000000000000000000000000000000000000000000000000000  -" ]; then
+    echo "[hpc-launch] $job_runtime is missing, or not the file that this script was made for. \`hpc-launch render -o FILE\`" \
+        "writes both; \`hpc-launch render --standalone\` writes a script that needs no other file." >&2
+    exit 1
+fi
+# shellcheck source=/dev/null
+. "$job_runtime"
