@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from hpc_launch.agent.job_processes import belonging, end_all, left_of
 
@@ -61,15 +61,28 @@ class Ports:
     """The ports that this process holds on its node."""
 
     def __init__(self) -> None:
-        path = os.path.join(FOLDER, "hpc-launch.ports.%d" % os.getuid())
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        if os.fstat(self.file).st_uid != os.getuid():
-            raise OSError("%s is another user's" % path)
+        name = "hpc-launch.ports.%d" % os.getuid()
+        self.file = self.opened(os.path.join(FOLDER, name))
+        if self.file is None:  # another user has taken the name: the home is not in memory, but the user's own
+            self.file = self.opened(os.path.join(os.path.expanduser("~"), ".%s-%s" % (name, os.uname().nodename)))
         self.held: List[range] = []
         """A lock keeps out other processes only (fcntl(2))."""
 
+    def opened(self, path: str) -> Optional[int]:
+        """The file, if it is this user's."""
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        except OSError:
+            return None
+        if os.fstat(file).st_uid == os.getuid():
+            return file
+        os.close(file)
+        return None
+
     def block(self, count: int) -> int:
         """The first of `count` ports in a row that are free, and now held. Raises OSError where there are none."""
+        if self.file is None:
+            raise OSError("cannot write to %s or to the home" % FOLDER)
         last = highest()
         first = FIRST if last - FIRST > 4 * count else 1024
         for _ in range(TRIES):

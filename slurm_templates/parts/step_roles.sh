@@ -1,6 +1,7 @@
 
 # --- Start the roles, watch them, and end them together ---
 python=$(command -v python3) || die "found no python3 on $HOSTNAME, which starts the roles"
+[ -f "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" ] || die "found no hooks/agent.pyz, which starts the roles: use \`hpc-launch submit\`"
 job_roles
 role_hosts=()
 for ((node = 0; node < job_nodes; node++)); do # without a scheduler, all of them are this machine

@@ -24,6 +24,7 @@ SPEC = {"nodes": [[0, 1]], "ports": ["admin"], "port_range": 0}
 def ports() -> Iterator[role_ports.Ports]:
     found = role_ports.Ports()
     yield found
+    assert found.file is not None
     os.close(found.file)
 
 
@@ -44,6 +45,18 @@ def test_a_port_that_is_in_use_is_not_chosen(monkeypatch: pytest.MonkeyPatch, po
         monkeypatch.setattr(role_ports.RANDOM, "randrange", lambda *_: start)
         with pytest.raises(OSError, match="no 1 free ports"):
             ports.block(1)
+
+
+def test_a_file_that_another_user_made_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(role_ports, "FOLDER", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / f"hpc-launch.ports.{os.getuid()}").symlink_to("/etc/passwd")
+    found = role_ports.Ports()
+    assert found.block(3)
+    assert found.file is not None
+    os.close(found.file)
+    assert [path.name[:12] for path in (tmp_path / "home").iterdir()] == [".hpc-launch."]
 
 
 def hold(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
