@@ -55,7 +55,8 @@ def command(script: Path, program: str) -> list[str]:
     text = script.read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if program in line and not line.lstrip().startswith("#")]
     line = next((line for line in lines if "node.sh" in line), lines[0])  # srun may prepare the nodes before
-    return shlex.split(line.replace("$'", "'"), comments=False)
+    words = shlex.split(line.replace("$'", "'"), comments=False)
+    return [word.removesuffix(")") for word in words]  # of a subshell
 
 
 def known(word: str) -> str:

@@ -16,7 +16,8 @@ import json, os, sys
 names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT NCCL_SOCKET_IFNAME PATH".split()
 said = {name: os.environ.get(name, "") for name in names}
 said |= {"host": os.uname().nodename, "folder": os.getcwd(), "words": sys.argv[1:]}
-print("SAID " + json.dumps(said), flush=True)
+sys.stdout.write(f"SAID {json.dumps(said)}\\n")  # at once: others write to the same file
+sys.stdout.flush()
 """
 """A training that says what it got."""
 
