@@ -142,6 +142,7 @@ def said(text: str) -> list[dict[str, Any]]:
     return sorted((json.loads(one) for one in re.findall(r"SAID (.*)", text)), key=lambda one: int(one["RANK"]))
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_script_and_the_job_from_it_do_the_same(cluster_sid: Cluster, sif: Path, user_dir: Path) -> None:

@@ -80,6 +80,7 @@ def test_plan_and_cost_count_the_slots_of_each_host(tmp_path: Path) -> None:
     assert launch(tmp_path, "config", "hostfile", "--job=job.yaml", "--site=./lab.yaml").stdout == HOSTFILE
 
 
+@pytest.mark.prove
 @pytest.mark.torch("deepspeed")
 def test_the_command_of_the_guide_gives_the_same_ranks_by_hand_unchanged_and_planned(user: SshUser) -> None:
     user.job(SAYS, "examples/finetune.py")
@@ -135,6 +136,7 @@ def test_a_firewall_that_blocks_the_ports_is_named_with_host_and_port(user: SshU
     user.nothing_left()
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 def test_the_collectives_are_measured_on_uneven_hosts_before_the_training(user: SshUser) -> None:
     job = job_of(user, "pass\n", "torchrun", nodes=3)
@@ -172,6 +174,7 @@ def test_ranks_that_are_killed_on_one_host_are_a_crash_and_no_lack_of_memory(use
     user.nothing_left()
 
 
+@pytest.mark.prove
 def test_a_lost_host_is_announced_with_the_processes_that_are_left_and_used_again(user: SshUser) -> None:
     waits = "import os, time\nwhile os.environ['HPC_LAUNCH_ATTEMPT'] != '3': time.sleep(0.2)\n"
     begun = "open(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/began-' + os.environ['RANK'], 'w').close()\n"

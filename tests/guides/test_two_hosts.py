@@ -88,6 +88,7 @@ def met(output: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: int(one["rank"]))
 
 
+@pytest.mark.prove
 @pytest.mark.torch("deepspeed")
 def test_deepy_trains_unchanged_on_both_hosts_that_were_learned_from_the_host_file(head: SshUser) -> None:
     site = learn(head)

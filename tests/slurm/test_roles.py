@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.cluster.faults import wait_until
+from tests.marks import prove
 from tests.slurm.user import User
 
 SERVES = "python3 -m http.server $ROLE_PORT"
@@ -60,10 +61,10 @@ def attempt_of(user: User) -> Path:
     ("serve", "client", "code", "first", "said"),
     [
         (SERVES, "curl -sf $ROLE_SERVER_URL && sleep 1", 0, None, ""),
-        (SERVES, "sleep 1; exit 7", 7, "train", "exit code 7"),
-        (f"{SERVES} & sleep 3; exit 1", "sleep 120", 1, "server", "exit code 1"),
+        prove(SERVES, "sleep 1; exit 7", 7, "train", "exit code 7"),
+        prove(f"{SERVES} & sleep 3; exit 1", "sleep 120", 1, "server", "exit code 1"),
         (f"{SERVES} & sleep 3; exit 0", "sleep 120", 1, "server", "exit code 0 on {node} while the job needs it"),
-        ("exit 3", "sleep 120", 3, "server", "exit code 3"),
+        prove("exit 3", "sleep 120", 3, "server", "exit code 3"),
         (f"{SERVES} & sleep 4; exit 4", "sleep 4.7; exit 5", 4, "server", "exit code 4"),
     ],
     ids=["good", "client-fails", "server-fails", "server-leaves", "server-never-starts", "both-fail"],
@@ -117,6 +118,7 @@ def test_a_cancelled_job_leaves_nothing(user: User) -> None:
     user.nothing_left()
 
 
+@pytest.mark.prove
 def test_nothing_is_left_after_the_batch_shell_was_killed(user: User) -> None:
     run = user.submit(roles(user, "setsid sleep 300 & " + SERVES, "sleep 300"))
     wait_for(user, "train", "ready")
@@ -147,6 +149,7 @@ def test_jobs_share_a_node_and_roles_their_environment(user: User) -> None:
     assert len(ports) == 2
 
 
+@pytest.mark.prove
 def test_the_warning_reaches_the_training_while_its_server_runs_and_the_run_continues(user: User) -> None:
     program = (
         "import os, time, urllib.request as ask\n"
@@ -179,6 +182,7 @@ def test_the_warning_reaches_the_training_while_its_server_runs_and_the_run_cont
     user.nothing_left()
 
 
+@pytest.mark.prove
 def test_the_role_of_a_lost_node_is_named(user_in_trouble: User) -> None:
     user = user_in_trouble
     user.submit(roles(user, SERVES, "sleep 300"))

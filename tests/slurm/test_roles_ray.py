@@ -55,6 +55,7 @@ def test_the_program_has_all_nodes_with_the_cpus_of_the_job(user: User) -> None:
     user.nothing_left()
 
 
+@pytest.mark.prove
 def test_one_of_two_clusters_on_a_node_ends_and_the_other_stays(user: User) -> None:
     wait = user.home / "wait"
     user.cluster.write(wait, "")
@@ -68,6 +69,7 @@ def test_one_of_two_clusters_on_a_node_ends_and_the_other_stays(user: User) -> N
     user.nothing_left()
 
 
+@pytest.mark.prove
 def test_a_head_that_is_killed_ends_the_job(user: User) -> None:
     wait = user.home / "wait"
     user.cluster.write(wait, "")

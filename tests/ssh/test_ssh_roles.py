@@ -6,13 +6,14 @@ import json
 
 import pytest
 
+from tests.marks import prove
 from tests.slurm.test_roles import SERVES, roles, states, wait_for, why
 from tests.ssh.ssh_user import SshUser
 
 HOSTS = "hosts: {n1: 1, n2: 2}"
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [prove(True), False])
 def test_a_client_finds_its_server_on_another_host(user: SshUser, shared: bool) -> None:
     user.profile(HOSTS, shared=shared)
     log = user.completed(roles(user, SERVES, "curl -sf $ROLE_SERVER_URL >/dev/null && echo found $ROLE_SERVER_HOST"))
@@ -31,6 +32,7 @@ def test_the_role_that_fails_first_is_named_and_nothing_is_left(user: SshUser) -
     user.nothing_left()
 
 
+@pytest.mark.prove
 def test_torchrun_and_a_restarted_server(user: SshUser) -> None:
     user.profile(HOSTS)
     program = (

@@ -192,7 +192,7 @@ class AttemptFiles:
         """
         own = of_attempt(record, self.first_step)
         if own.state == "COMPLETED" and os.path.exists(self.attempt.role_states):
-            own = replace(own, derived_exit_code=0)  # servers are ended once the job is done
+            own = replace(own, derived_exit_code=0, steps=())  # a server was restarted, or ended once the job was done
         if own.state not in ENDED_STATES or own.state == "COMPLETED" or not self.lost_first(own):
             return own
         return replace(own, state="NODE_FAIL", reason=None)
