@@ -12,15 +12,14 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.container import ACTIONS, Container, ContainerStep
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import Text, Var, plain
+from hpc_launch.plan.copy_plan import CopyPlan, StagePlan
 from hpc_launch.plan.environment import check_variable_name, module_steps
 from hpc_launch.plan.job_size import JobSize, selected_options
 from hpc_launch.plan.launch_plan import (
     CheckpointPlan,
     ContainerPlan,
-    CopyPlan,
     Prelude,
     SiteStep,
-    StagePlan,
     StepPlan,
     Variable,
 )

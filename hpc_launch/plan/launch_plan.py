@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from hpc_launch.job.document import Origin
 from hpc_launch.job.launcher import LauncherName
 from hpc_launch.job.shell_text import Text
+from hpc_launch.plan.copy_plan import CopyPlan, StagePlan
 from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.sites.network import JobHost, MasterAddress
 
@@ -195,30 +196,6 @@ class ContainerPlan(Struct, frozen=True):
     def started_by_srun(self) -> bool:
         """Whether the runtime is an option of srun."""
         return self.runtime in ("pyxis", "edf")
-
-
-class StagePlan(Struct, frozen=True):
-    """Where the nodes put their own copy of the environment or image."""
-
-    how: Literal["auto", "node"]
-    folders: tuple[Text, ...] = ()
-    """Candidates, in order. They may contain variables that only a node knows."""
-    image: bool = False
-    """Whether the image is copied, else the Python environment."""
-    unsupported: str = ""
-    """Why no copy can be made. The script says so."""
-    origin: Origin = Origin("default")
-
-
-class CopyPlan(Struct, frozen=True):
-    """What each host gets, where the hosts share no folders."""
-
-    workdir: bool
-    """Whether it gets the working folder."""
-    exclude: tuple[str, ...]
-    limit_mib: int
-    own_checkpoints: bool
-    """Whether each host has a checkpoint folder of its own."""
 
 
 class StepPlan(Struct, frozen=True):
