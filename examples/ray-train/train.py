@@ -1,4 +1,4 @@
-"""Fit a line on all nodes of a Ray cluster: each trial with another learning rate, wherever there is a CPU."""
+"""Fit a line on all nodes of a Ray cluster: each trial with another learning rate, on one node after the other."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import random
 
 import ray
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 
-@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
+@ray.remote(num_cpus=1)
 def trial(rate: float) -> tuple[float, float, str]:
     """The rate, the loss after some steps of gradient descent on y = 3x, and the node."""
     weight, loss = 0.0, 0.0
@@ -25,7 +27,12 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=12)
     trials = parser.parse_args().trials
     ray.init(log_to_driver=False)
-    waiting = [trial.remote(0.1 * (number + 1)) for number in range(trials)]
+    nodes = len(ray.nodes())
+    group = placement_group([{"CPU": 1}] * nodes, strategy="STRICT_SPREAD")  # one CPU of each node
+    waiting = []
+    for number in range(trials):
+        place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number % nodes)
+        waiting.append(trial.options(scheduling_strategy=place).remote(0.1 * (number + 1)))
     found = []
     while waiting:
         (done,), waiting = ray.wait(waiting)
