@@ -56,7 +56,7 @@ class Node:
     def __init__(self, folder: str, node: int, size: "Size", program: List[str]) -> None:
         self.folder, self.node, self.size, self.program = folder, node, size, program
         self.over = False
-        self.head_address = ""
+        self.hosts = os.environ["HPC_LAUNCH_ROLE_NODES"].split()
         self.ports = self.ports_of(node)
         self.temporary = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         self.started: "List[subprocess.Popen[bytes]]" = []
@@ -75,8 +75,7 @@ class Node:
 
     def address(self) -> str:
         """The address of this node by which the others reach it."""
-        hosts = os.environ["HPC_LAUNCH_ROLE_NODES"].split()
-        return socket.gethostbyname(hosts[self.node])
+        return socket.gethostbyname(self.hosts[self.node])
 
     def start_ray(self) -> "subprocess.Popen[bytes]":
         """Start the head, or a node that joins it."""
@@ -118,19 +117,26 @@ class Node:
         return process
 
     def head(self) -> str:
-        """The address of the head, once it answers there."""
-        hosts = os.environ["HPC_LAUNCH_ROLE_NODES"].split()
-        host, port = socket.gethostbyname(hosts[0]), self.ports_of(0)["named"]["gcs"]
+        """The address of the head. Other nodes wait until it answers there, and those that share a machine for the one
+        before, because Ray names their sockets by what it finds there (ray/_private/node.py, _make_inc_temp)."""
+        if self.node:
+            self.wait_for(0, "gcs")
+        if self.node > 1 and self.hosts[self.node - 1] == self.hosts[self.node]:
+            self.wait_for(self.node - 1, "node_manager")
+        return "%s:%d" % (socket.gethostbyname(self.hosts[0]), self.ports_of(0)["named"]["gcs"])
+
+    def wait_for(self, node: int, name: str) -> None:
+        """Until a node answers at a port. Raises OSError."""
+        place = socket.gethostbyname(self.hosts[node]), self.ports_of(node)["named"][name]
         end = time.monotonic() + JOIN_S
-        while self.node and not self.over:
+        while not self.over:
             try:
-                socket.create_connection((host, port), timeout=2).close()
-                break
+                socket.create_connection(place, timeout=2).close()
+                return
             except OSError:
                 if time.monotonic() > end:
                     raise
                 time.sleep(LOOK_S)
-        return "%s:%d" % (host, port)
 
     def lead(self) -> int:
         """Run the program on the whole cluster; its exit code."""

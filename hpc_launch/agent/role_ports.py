@@ -22,6 +22,7 @@ import sys
 import threading
 from typing import Any, Dict, List, Optional
 
+from hpc_launch.agent.folders import write_whole
 from hpc_launch.agent.job_processes import belonging, end_all, left_of
 
 FOLDER = "/dev/shm"  # noqa: S108 - a file that only this user can open
@@ -131,19 +132,16 @@ def main(words: List[str]) -> int:
     name, index = os.environ.get("SLURMD_NODENAME", ""), os.environ.get("HPC_LAUNCH_NODE", "")
     own = [hosts.index(name)] if name in hosts else [int(index)] if index else list(range(len(hosts)))
     folder = os.path.join(attempt, "roles")
-    with open(os.path.join(folder, "roles.json")) as text:
+    with open(os.path.join(folder, "plan.json")) as text:
         roles = json.load(text)["roles"]
     ports = Ports()
     for number in own:
         chosen: Dict[str, Any] = {}
-        for role, spec in roles.items():
+        for spec in roles.values():
             for replica, (first, count) in enumerate(spec["nodes"]):
                 if first == number or (spec["port_range"] and first < number < first + count):
-                    chosen[role if spec["replicas"] == 1 else "%s.%d" % (role, replica)] = ports.choose(spec)
-        path = os.path.join(folder, "ports-%d.json" % number)
-        with open(path + ".new", "w") as stream:
-            json.dump(chosen, stream)
-        os.replace(path + ".new", path)
+                    chosen[spec["names"][replica]] = ports.choose(spec)
+        write_whole(os.path.join(folder, "ports-%d.json" % number), json.dumps(chosen))
     parent, end = os.getppid(), os.path.join(folder, "over")
     while not over.wait(0.3) and not os.path.exists(end) and os.getppid() == parent:
         os.listdir(folder)  # the client of a file server looks again

@@ -3,6 +3,7 @@
 Self-contained: standard library of Python 3.6 or later.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -23,14 +24,14 @@ class Host(NamedTuple):
 
 
 class RoleProcess:
-    """A role, or one replica of it. `spec` is its part of roles.json, `folder` that of all roles."""
+    """A role, or one replica of it. `spec` is its part of roles/plan.json, `folder` that of all roles."""
 
     def __init__(self, role: str, replica: int, spec: Json, folder: str, hosts: List[Host]) -> None:
         self.role, self.replica, self.spec = role, replica, spec
         self.node, count = spec["nodes"][replica]
         own = hosts[self.node : self.node + count]
         self.hosts, self.address = [host.name for host in own], own[0].address
-        self.name = role if spec["replicas"] == 1 else "%s.%d" % (role, replica)
+        self.name: str = spec["names"][replica]
         self.script = os.path.join(folder, role + ".sh")
         self.folder = os.path.join(folder, self.name)
         self.port = self.master_port = self.restarts = 0
@@ -71,6 +72,15 @@ class RoleProcess:
         self.probe = Probe(self.spec["ready"], self.address, self.port, self.folder)
         self.code = None
         self.enter(STARTING)
+
+    def ended_at(self) -> float:
+        """When its script ended, by its own record, if nobody has noticed yet; else after everything else."""
+        if self.alive or self.process is None or self.state == ENDED:
+            return math.inf
+        try:
+            return os.stat(os.path.join(self.folder, "end.json")).st_mtime
+        except OSError:
+            return 0.0
 
     def look(self) -> None:
         """Notice its end, or that it is ready."""
@@ -114,7 +124,7 @@ class RoleProcess:
         return dict(place, url=url, ports=self.named)
 
     def record(self) -> Json:
-        """What state.json says of it."""
+        """What roles.json says of it."""
         waits = self.probe.answer if self.probe is not None and self.state == STARTING else None
         return dict(
             self.endpoint(),

@@ -3,7 +3,7 @@
     python3 -I agent.pyz roles slurm|local|ssh ATTEMPT_DIR HOST[=ADDRESS]...   started by parts/step_roles.sh
 
 Each role has a script of its own, as a job of one program would, in ATTEMPT_DIR/roles/NAME; replica K has NAME.K. What
-each is to do is in roles/roles.json, which the batch script wrote; what each does, in roles/state.json.
+each is to do is in roles/plan.json, which the batch script wrote; what each does, in roles.json.
 
 Exit code: 0 once every role with `ends: job` has ended well, else the code of the role that failed first.
 
@@ -19,7 +19,8 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, Optional
 
-from hpc_launch.agent import program
+from hpc_launch.agent import program, say
+from hpc_launch.agent.folders import write_whole
 from hpc_launch.agent.role_process import ENDED, READY, WAITING, Host, Json, RoleProcess
 
 LOOK_S = 0.1
@@ -38,21 +39,9 @@ class Failure(Exception):
         self.role, self.code, self.ended = role, code, ended
 
     def record(self) -> Json:
-        """What state.json says of it."""
+        """What roles.json says of it."""
         place = {"name": self.role.name, "role": self.role.role, "node": self.role.hosts[0]}
         return dict(place, exit_code=self.code, why=str(self), ended=self.ended)
-
-
-def say(text: str) -> None:
-    """Print a line like the batch script's."""
-    print("[hpc-launch %s] %s" % (time.strftime("%Y-%m-%d %H:%M:%S"), text), flush=True)
-
-
-def write(path: str, data: Any) -> None:
-    """Replace a JSON file at once."""
-    with open("%s.new" % path, "w") as file:
-        json.dump(data, file, indent=1)
-    os.replace("%s.new" % path, path)
 
 
 class Roles:
@@ -63,7 +52,7 @@ class Roles:
         pairs = [host.partition("=") for host in hosts]
         known = [Host(name, address or name) for name, _, address in pairs]
         self.hosts = [host.name for host in known]
-        with open(os.path.join(self.folder, "roles.json")) as file:
+        with open(os.path.join(self.folder, "plan.json")) as file:
             plan = json.load(file)["roles"]
         self.roles: List[RoleProcess] = []
         for name, spec in plan.items():
@@ -79,7 +68,7 @@ class Roles:
         code = 1
         try:
             self.hold_ports()
-            write(os.path.join(self.attempt, "endpoints.json"), [one.endpoint() for one in self.roles])
+            self.write("endpoints.json", [one.endpoint() for one in self.roles])
             code = self.watch()
         except Failure as failure:
             self.failure, code = failure, failure.code
@@ -97,7 +86,7 @@ class Roles:
 
     def hold_ports(self) -> None:
         """Have each node choose the ports of the roles that begin on it, and hold them until the job ends."""
-        words = [sys.executable, *program("role_ports"), self.attempt, *self.hosts]
+        words = ["python3", *program("role_ports"), self.attempt, *self.hosts]
         words = self.over_ssh(words) if self.scheduler == "ssh" else self.on_nodes(self.hosts) + words
         self.holder = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
         end = time.monotonic() + PORTS_S
@@ -145,7 +134,7 @@ class Roles:
         """What runs it on each host, until the connection ends (fan_out.py, on_host.py)."""
         folder = os.path.join(self.folder, "ports")
         os.mkdir(folder)
-        agent = " ".join(map(shlex.quote, [sys.executable, *program("on_host")]))
+        agent = " ".join(map(shlex.quote, ["python3", *program("on_host")]))
         line = ': >"$HPC_LAUNCH_ATTEMPT_DIR/$HPC_LAUNCH_NODE.began"; exec %s' % " ".join(map(shlex.quote, words))
         names = ("HPC_LAUNCH_RUN_DIR", "HPC_LAUNCH_RUN_NAME", "HPC_LAUNCH_JOB_ID")
         variables = ["%s=%s" % (name, shlex.quote(os.environ[name])) for name in names]
@@ -161,7 +150,7 @@ class Roles:
         """Start what may start, and look at what runs. Returns 0 once the job is done; raises Failure."""
         while not self.told:
             self.warn()
-            for one in self.roles:
+            for one in sorted(self.roles, key=RoleProcess.ended_at):  # the first one that failed is looked at first
                 self.look_at(one)
             if all(one.state == ENDED for one in self.roles if one.ends_job):
                 return 0
@@ -188,8 +177,7 @@ class Roles:
 
     def environment(self, one: RoleProcess) -> Dict[str, str]:
         """The job's, for the nodes of the role alone."""
-        variables = {name: value for name, value in os.environ.items() if name not in one.spec["unset"]}
-        variables.update(one.variables(self.roles))
+        variables = dict(os.environ, **one.variables(self.roles))
         if self.scheduler == "slurm":
             variables.update(dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), ",".join(one.hosts)))
             variables.update(dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), str(len(one.hosts))))
@@ -246,7 +234,7 @@ class Roles:
             if self.scheduler == "ssh":  # each host ends its part when its connection ends
                 one.signal(signal.SIGKILL)
                 continue
-            words = [sys.executable, *program("job_processes"), "end", one.folder]
+            words = ["python3", *program("job_processes"), "end", one.folder]
             words = self.on_nodes(one.hosts) + words + ([] if self.scheduler == "slurm" else [""])
             with open(os.devnull, "r+b") as null:
                 try:
@@ -255,12 +243,16 @@ class Roles:
                     say("role %s: %s" % (one.name, error))
 
     def write_state(self) -> None:
-        """state.json, where something has changed."""
+        """roles.json, where something has changed."""
         records = [one.record() for one in self.roles]
         if records != self.written:
             self.written = records
             failed = None if self.failure is None else self.failure.record()
-            write(os.path.join(self.folder, "state.json"), {"roles": records, "failed": failed})
+            self.write("roles.json", {"roles": records, "failed": failed})
+
+    def write(self, name: str, data: Any) -> None:
+        """Replace a file of the attempt at once."""
+        write_whole(os.path.join(self.attempt, name), json.dumps(data, indent=1), 0o644)
 
 
 def main(words: List[str]) -> int:

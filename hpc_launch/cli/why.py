@@ -18,7 +18,7 @@ from hpc_launch.performance.run_times import run_times
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.rank_logs import follow
-from hpc_launch.runs.records.role_records import read_roles
+from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.run_index import Index, user_index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.wait_for_end import Confirmation, over
@@ -171,7 +171,7 @@ def logs_command(
         raise UsageError(f"{folder.name} has no attempt {number}", f"the newest is attempt {newest}")
     attempt = folder.attempt(number or newest)
     if role is not None:
-        states = read_roles(attempt)
+        states = Reader().read(attempt).roles
         names = [one.name for one in states.roles] if states is not None else []
         if role not in names:
             raise UsageError(f"attempt {attempt.number} has no role {role}", f"its roles: {', '.join(names) or 'none'}")

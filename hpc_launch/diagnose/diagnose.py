@@ -158,7 +158,7 @@ def _role(subject: DiagnosisInput) -> Candidate | None:
     if root is not None and (root.order < SYMPTOM or (fault.ended and root.failure_class != "unknown")):
         return root
     kind, cause = ("user_code_error", "role_ended") if fault.ended else ("hang_no_progress", "role_not_ready")
-    quote, advice = Quote("roles/state.json", 0, f"role {fault.name}: {fault.why}"), _ROLE_ADVICE[cause]
+    quote, advice = Quote("roles.json", 0, f"role {fault.name}: {fault.why}"), _ROLE_ADVICE[cause]
     return Candidate(kind, cause, 50, (quote,), fault.node, verdict="STOP", advice=advice, certain=True)
 
 

@@ -17,18 +17,12 @@ from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import Launcher
 from hpc_launch.job.merge import Layer, merge
 from hpc_launch.job.reader import read
-from hpc_launch.job.roles import OWN_KEYS, ROLE_NAME, Role
+from hpc_launch.job.roles import OWN_KEYS, ROLE_NAME, Ready, Role
 from hpc_launch.job.shell_text import Var
+from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.resolved import Resolved
 
-RAY_PORTS = 1100
-"""Ports of a Ray cluster on a node besides those with names: one for each worker process. NeMo RL found 257 too few."""
-NAMED_RAY_PORTS = (
-    *("gcs", "client", "dashboard", "node_manager", "object_manager", "dashboard_agent"),
-    *("dashboard_agent_grpc", "runtime_env", "metrics"),
-)
-_PROGRAM_KEYS = ("script", "module", "command", "args", "launcher", "progress", "processes_per_node")
 _OF_JOB_ONLY = frozenset({"roles", "sweep", "nodes", "gpus", "gpus_per_node", "spares", "notify", "trackers", "drill"})
 
 
@@ -42,16 +36,16 @@ class RolePlace(Struct, frozen=True):
     """The first of them, where others run on the same node."""
 
 
-def with_job_of_roles(resolved: Resolved) -> Resolved:
-    """The job whose one program starts the roles: without what only they need, and with what the one that ends the job
-    says about checkpoints and progress."""
-    job = resolved.job
-    main = role_resolved(resolved, main_role(job.roles), [])
-    plain = JobSpec(name=job.name)
-    reset = {key: getattr(plain, key) for key in ("roles", "script", "module", "args", "env", "launcher", "strategy")}
-    own = {"container": None, "environment": plain.environment, "secrets": job.secrets}
-    followed = {} if main is None else {"checkpoint": main.job.checkpoint, "progress": main.job.progress}
-    return replace(resolved, job=replace(job, **reset, **own, **followed, command=["true"]))
+_OF_ROLES_ONLY = ("roles", "script", "module", "args", "env", "launcher", "strategy", "container", "environment")
+
+
+def with_job_of_roles(resolved: Resolved, main: JobSpec) -> Resolved:
+    """The job whose one program starts the roles: without what only they need, and with what the role that ends it
+    (`main`) says about checkpoints and progress."""
+    plain = JobSpec(name=resolved.job.name)
+    reset = {key: getattr(plain, key) for key in _OF_ROLES_ONLY}
+    followed = {"checkpoint": main.checkpoint, "progress": main.progress}
+    return replace(resolved, job=replace(resolved.job, **reset, **followed, command=["true"]))
 
 
 def main_role(roles: Mapping[str, Role]) -> str:
@@ -60,14 +54,12 @@ def main_role(roles: Mapping[str, Role]) -> str:
     return next((name for name in ends if roles[name].checkpoint or roles[name].progress), ends[0])
 
 
-def role_resolved(resolved: Resolved, name: str, findings: list[Finding]) -> Resolved | None:
+def role_resolved(resolved: Resolved, name: str, place: RolePlace | None, findings: list[Finding]) -> Resolved | None:
     """A role as a job: the shared keys, its own over them. None with findings if it cannot be read."""
     merged = resolved.merged
-    shared = {key: value for key, value in merged.data.items() if key not in _OF_JOB_ONLY}
-    raw = merged.data["roles"][name]
-    own = {key: value for key, value in raw.items() if key not in OWN_KEYS}
-    if {"script", "module", "command"} & own.keys():
-        shared = {key: value for key, value in shared.items() if key not in ("script", "module", "command", "args")}
+    own = {key: value for key, value in merged.data["roles"][name].items() if key not in OWN_KEYS}
+    replaced = {"script", "module", "command", "args"} if {"script", "module", "command"} & own.keys() else set()
+    shared = {key: value for key, value in merged.data.items() if key not in _OF_JOB_ONLY | replaced}
     path: KeyPath = ("roles", name)
     places, key_places, written, origins = (
         {at[2:]: value for at, value in table.items() if at[:2] == path and len(at) > 2}
@@ -83,7 +75,6 @@ def role_resolved(resolved: Resolved, name: str, findings: list[Finding]) -> Res
     findings += [fault for fault in faults if fault not in findings]
     if job is None:
         return None
-    place = role_places(resolved.job).get(name)
     if job.command is not None and "launcher" not in result.data:
         job = replace(job, launcher=Launcher(name="none"), processes_per_node=1)
     if place is not None:
@@ -127,17 +118,19 @@ def role_places(job: JobSpec) -> dict[str, RolePlace]:
     return places
 
 
-def check_roles(draft: PlanDraft, gpus_per_node: int) -> None:
-    """HL220 for everything that is wrong with the roles together."""
-    job, places = draft.resolved.job, role_places(draft.resolved.job)
-    for path, message, hint in (*_wrong_alone(job), *_wrong_together(job, places, gpus_per_node)):
+def check_roles(
+    draft: PlanDraft, jobs: Mapping[str, JobSpec], places: Mapping[str, RolePlace], gpus_per_node: int
+) -> None:
+    """HL220 for everything that is wrong with the roles together. `jobs`: each of them as a job."""
+    job = draft.resolved.job
+    for path, message, hint in (*_wrong_alone(job, jobs), *_wrong_together(job, places, gpus_per_node)):
         draft.fault(FindingCode.INVALID_ROLE, message, path, hint)
 
 
 _Fault = tuple[KeyPath, str, str]
 
 
-def _wrong_alone(job: JobSpec) -> Iterator[_Fault]:
+def _wrong_alone(job: JobSpec, jobs: Mapping[str, JobSpec]) -> Iterator[_Fault]:
     for name, role in job.roles.items():
         path: KeyPath = ("roles", name)
         if not re.fullmatch(ROLE_NAME.strip("^$"), name) or len(name) > 32:
@@ -152,15 +145,13 @@ def _wrong_alone(job: JobSpec) -> Iterator[_Fault]:
             yield (*path, "nodes"), "a role beside another has no nodes of its own", "remove `nodes`"
         ready = role.ready
         if ready is not None and sum((ready.http is not None, ready.tcp, ready.log is not None, ready.ray)) != 1:
-            yield (
-                (*path, "ready"),
-                "`ready` needs one of http, tcp, log and ray",
-                "for example `ready: {http: /health}`",
-            )
+            hint = "for example `ready: {http: /health}`"
+            yield (*path, "ready"), "`ready` needs one of http, tcp, log and ray", hint
         if role.restart and role.ends:
             yield (*path, "restart"), f"`{name}` ends the job, so that it cannot be restarted in it", "use `retry`"
-        if role.restart and (role.launcher is not None and role.launcher.name in ("torchrun", "deepspeed")):
-            message = f"`{name}` forms a process group with {role.launcher.name}, whose members cannot join again"
+        launcher = jobs[name].launcher.name
+        if role.restart and descriptor(launcher).process_group:
+            message = f"`{name}` forms a process group with {launcher}, whose members cannot join again"
             yield (*path, "restart"), message, "remove `restart`: the whole job is tried again"
 
 
@@ -196,21 +187,18 @@ def _least(role: Role) -> int:
     return role.replicas * (role.nodes if isinstance(role.nodes, int) else 1)
 
 
-def role_record(role: Role, place: RolePlace) -> dict[str, Any]:
-    """What agent/roles.py needs to know about a role."""
-    ray = role.launcher is not None and role.launcher.name == "ray"
-    ready = to_builtins(role.ready) if role.ready is not None else {"ray": True, "within": 600} if ray else {}
+def role_record(name: str, role: Role, place: RolePlace, launcher: LauncherDescriptor) -> dict[str, Any]:
+    """What agent/roles.py needs to know about a role. `names`: of its replicas, and of their folders."""
+    ready = role.ready or (Ready(ray=True) if launcher.named_ports else None)
+    given = to_builtins(ready) if ready is not None else {}
     return {
+        "names": [name] if role.replicas == 1 else [f"{name}.{at}" for at in range(role.replicas)],
         "nodes": place.nodes,
-        "replicas": role.replicas,
-        "gpus": place.gpus,
-        "first_gpu": place.first_gpu,
-        "ports": [*role.ports, *(NAMED_RAY_PORTS if ray else ())],
-        "port_range": RAY_PORTS if ray else 0,
-        "ready": {key: value for key, value in ready.items() if value},
+        "ports": [*role.ports, *launcher.named_ports],
+        "port_range": launcher.port_range,
+        "ready": {key: value for key, value in given.items() if value},
         "after": role.awaited,
         "ends": role.ends == "job",
         "restart": role.restart,
         "grace": role.grace,
-        "unset": role.unset,
     }

@@ -11,6 +11,7 @@ from hpc_launch.job.document import rule
 from hpc_launch.job.roles import Role
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan, RoleGpus, RolePlan, SiteStep, StepPlan, Variable, WatchPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.plan.role_jobs import (
@@ -34,30 +35,33 @@ def build_roles(
 ) -> tuple[LaunchPlan | None, list[Finding]]:
     """The plan, or None if it cannot be built, and every finding. `build` is that of a job of one program."""
     findings: list[Finding] = []
-    filler = ValueFiller(resolved, findings)
-    size = job_size(filler)
-    check_roles(filler, size.gpus_per_node if size is not None else 0)
+    filler, job, places = ValueFiller(resolved, findings), resolved.job, role_places(resolved.job)
+    known = ((name, role_resolved(resolved, name, places.get(name), findings)) for name in job.roles)
+    jobs = {name: own for name, own in known if own is not None}
     if findings:
         return None, findings
-    outer, faults = build(with_job_of_roles(resolved))
+    size, main = job_size(filler), main_role(job.roles)
+    gpus_per_node = size.gpus_per_node if size is not None else 0
+    check_roles(filler, {name: own.job for name, own in jobs.items()}, places, gpus_per_node)
+    if findings:
+        return None, findings
+    outer, faults = build(with_job_of_roles(resolved, jobs[main].job))
     findings += faults
     roles: list[RolePlan] = []
-    job, places, main = resolved.job, role_places(resolved.job), main_role(resolved.job.roles)
-    for name in sorted(job.roles, key=lambda one: one != main):
-        own = role_resolved(resolved, name, findings)
-        plan, faults = build(own) if own is not None else (None, [])
+    for name in sorted(jobs, key=lambda one: one != main):
+        plan, faults = build(jobs[name])
         findings += [fault for fault in faults if fault not in findings]
         if plan is None or outer is None:
             continue
-        place, gpus = places[name], outer.gpus_per_node
+        role, place, gpus = job.roles[name], places[name], outer.gpus_per_node
         plan = replace(
-            _within(plan, outer, job.roles[name]),
+            _within(plan, outer, role),
             hosts=_hosts(outer.hosts, plan.hosts, place),
             role=name,
             role_gpus=None if place.gpus is None or not gpus else RoleGpus(place.first_gpu, gpus),
         )
-        roles.append(RolePlan(name, plan, role_record(job.roles[name], place)))
-    if outer is None or len(roles) < len(job.roles):
+        roles.append(RolePlan(name, plan, role_record(name, role, place, descriptor(plan.launcher))))
+    if outer is None or len(roles) < len(jobs):
         return None, findings
     held = replace(
         outer,

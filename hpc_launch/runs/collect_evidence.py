@@ -36,7 +36,7 @@ from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check
 from hpc_launch.runs.records.plan_record import plan_of
-from hpc_launch.runs.records.role_records import RoleStates, read_roles
+from hpc_launch.runs.records.role_records import RoleStates
 from hpc_launch.runs.records.run_info import CodeInfo, read_info
 from hpc_launch.runs.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.runs.status.progress_reader import ProgressReader
@@ -128,7 +128,7 @@ def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> D
 
 def with_role(diagnosis: Diagnosis, attempt: AttemptFolder) -> Diagnosis:
     """The diagnosis of a job with roles, with the role that failed first and its node, or the one on a lost node."""
-    states, first = read_roles(attempt), diagnosis.first_failure
+    states, first = Reader().read(attempt).roles, diagnosis.first_failure
     if states is None or diagnosis.failure_class == "success":
         return diagnosis
     failed = states.failed
@@ -168,7 +168,7 @@ def with_original(diagnosis: Diagnosis, run: RunFolder) -> Diagnosis:
 def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = None) -> Evidence:
     """Collect the evidence of an attempt; in a job with roles, of the one that failed first, else that ends the job."""
     files = Reader().read(attempt)
-    roles = read_roles(attempt)
+    roles = files.roles
     place, own = attempt, files
     if roles is not None:
         place = attempt.role(roles.failed.name if roles.failed is not None else "main")

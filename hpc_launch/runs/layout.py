@@ -100,7 +100,7 @@ class AttemptFolder:
     hosts = Entry("hosts")
     environment = Entry("environment")
     """The job's environment with its secrets, for nodes that mpirun, ibrun or pdsh starts. The script removes it."""
-    role_states = Entry("roles/state.json")
+    roles = Entry("roles.json")
     logs = _OfTraining("logs")
     agent = _OfTraining("agent")
     """Where the watchers of all nodes write."""

@@ -62,8 +62,8 @@ def test_a_file_that_another_user_made_is_not_used(monkeypatch: pytest.MonkeyPat
 def hold(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
     """A job on this machine with two roles: what holds their ports, and what it chose."""
     (folder / "roles").mkdir(parents=True)
-    (folder / "roles" / "roles.json").write_text(
-        json.dumps({"roles": {"a": {**SPEC, "replicas": 1}, "b": {**SPEC, "replicas": 1}}})
+    (folder / "roles" / "plan.json").write_text(
+        json.dumps({"roles": {name: {**SPEC, "names": [name]} for name in "ab"}})
     )
     words = [sys.executable, *program("role_ports"), str(folder), "127.0.0.1"]
     process = subprocess.Popen(words)

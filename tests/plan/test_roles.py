@@ -49,6 +49,10 @@ def faults(tmp_path: Path, text: str) -> list[str]:
             "`a` forms a process group with torchrun, whose members cannot join again",
         ),
         (
+            f"nodes: 2\nroles:\n  a: {{script: a.py, restart: 1}}\n{TRAIN % ''}",
+            "`a` forms a process group with torchrun, whose members cannot join again",
+        ),
+        (
             f"nodes: 2\nroles:\n  a: {{command: [date], after: train}}\n{TRAIN % ', after: a'}",
             "the roles wait for each other: ",
         ),
@@ -97,3 +101,11 @@ def test_a_role_takes_what_it_lacks_from_the_job(tmp_path: Path) -> None:
     assert {one.name: one.value for one in server.variables if one.name in "AB"} == {"A": ("1",), "B": ("2",)}
     assert 'echo "$ROLE_PORT" "$ROLE_TRAIN_URL"' in render(server)
     assert plan.roles[0].name == "train"
+
+
+def test_the_progress_is_that_of_the_first_replica_of_the_role_that_ends_the_job(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(f"name: pair\nnodes: 2\nroles:\n{TRAIN % ', replicas: 2'}")
+    plan, _ = build(load(job, site="local").resolved)
+    assert plan is not None
+    assert 'ln -s train.0 "$attempt_dir/roles/main"' in render(plan)

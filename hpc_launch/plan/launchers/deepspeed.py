@@ -55,6 +55,7 @@ DESCRIPTOR = LauncherDescriptor(
     own_keys=frozenset({"multinode"}),
     own_step=_own_step,
     in_image=True,
+    process_group=True,
     rank_variables="in_template",
     local_hosts=lambda nodes: tuple(f"node{node}" for node in range(nodes)),
     parts=("await_child", "deepspeed"),

@@ -48,6 +48,12 @@ class LauncherDescriptor(Struct, frozen=True, kw_only=True):
     """Where the site's variables of a process are set: in its template, or in a script that it starts."""
     local_hosts: Callable[[int], tuple[str, ...]] | None = None
     """The names in its host file, by the number of nodes, for a run on this machine; None if it reads no host file."""
+    process_group: bool = False
+    """Whether its processes form a group that one of them cannot join again later."""
+    named_ports: tuple[str, ...] = ()
+    """Further ports that each node of a role holds for it."""
+    port_range: int = 0
+    """Ports in a row besides."""
     parts: tuple[str, ...] = ()
     """Files of `slurm_templates/parts/` that its template calls."""
 

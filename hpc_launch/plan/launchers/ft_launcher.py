@@ -26,6 +26,7 @@ DESCRIPTOR = LauncherDescriptor(
     own_keys=frozenset({"max_restarts"}),
     elastic=True,
     in_image=True,
+    process_group=True,
     prefixes_ranks=True,
     rank_variables="each_rank",
 )

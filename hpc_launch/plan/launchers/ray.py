@@ -14,4 +14,13 @@ def _plan(draft: PlanDraft) -> LauncherPlan:
     return options_only(draft)
 
 
-DESCRIPTOR = LauncherDescriptor(name="ray", tasks="node", plan=_plan, in_image=False)
+DESCRIPTOR = LauncherDescriptor(
+    name="ray",
+    tasks="node",
+    plan=_plan,
+    named_ports=(
+        *("gcs", "client", "dashboard", "node_manager", "object_manager", "dashboard_agent"),
+        *("dashboard_agent_grpc", "runtime_env", "metrics"),
+    ),
+    port_range=1100,  # one for each worker process; NeMo RL found 257 too few
+)

@@ -50,6 +50,7 @@ DESCRIPTOR = LauncherDescriptor(
     own_keys=frozenset({"rendezvous", "max_restarts", "numa_binding"}),
     elastic=True,
     in_image=True,
+    process_group=True,
     prefixes_ranks=True,
     rank_variables="each_rank",
 )

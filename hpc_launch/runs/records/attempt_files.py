@@ -20,6 +20,7 @@ from hpc_launch.base.json_records import create_record, read_record, write_recor
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.plan_record import plan_of
+from hpc_launch.runs.records.role_records import RoleStates
 from hpc_launch.runs.records.submission import (
     CancelRequest,
     Claim,
@@ -131,6 +132,8 @@ class AttemptFiles:
     verdict: VerdictRecord | None = None
     successor: SuccessorRecord | None = None
     postponed: PostponedAttempt | None = None
+    roles: RoleStates | None = None
+    """None for a job of one program, or before its roles begin."""
     output: bool = False
     """Whether the training has written anything yet."""
 
@@ -191,7 +194,7 @@ class AttemptFiles:
         A job that lost its first node failed by that, however it was ended then.
         """
         own = of_attempt(record, self.first_step)
-        if own.state == "COMPLETED" and os.path.exists(self.attempt.role_states):
+        if own.state == "COMPLETED" and self.roles is not None:
             own = replace(own, derived_exit_code=0, steps=())  # a server was restarted, or ended once the job was done
         if own.state not in ENDED_STATES or own.state == "COMPLETED" or not self.lost_first(own):
             return own
@@ -243,7 +246,8 @@ class Reader:
             verdict=record(attempt.verdict, VerdictRecord),
             successor=record(attempt.successor, SuccessorRecord),
             postponed=record(attempt.refused, PostponedAttempt),
-            output=attempt.logs.name in entries and self._output(attempt),
+            roles=record(attempt.roles, RoleStates),
+            output="logs" in entries and self._output(attempt),
         )
 
     def _of_array(self, attempt: AttemptFolder, intent: Intent | None) -> SubmittedJob | None:

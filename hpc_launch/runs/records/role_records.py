@@ -1,13 +1,10 @@
-"""roles/state.json of an attempt: what each role of the job does, written by agent/roles.py."""
+"""roles.json of an attempt: what each role of the job does, written by agent/roles.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from msgspec import Struct
-
-from hpc_launch.base.json_records import read_record
-from hpc_launch.runs.layout import AttemptFolder
 
 
 class RoleState(Struct, frozen=True, kw_only=True):
@@ -56,8 +53,3 @@ class RoleStates(Struct, frozen=True, kw_only=True):
             *("host", "port", "url", "ports"),
         )
         return [{key: getattr(role, key) for key in shown} for role in self.roles]
-
-
-def read_roles(attempt: AttemptFolder) -> RoleStates | None:
-    """The roles; None for a job of one program, or before they begin."""
-    return read_record(attempt.role_states, RoleStates)

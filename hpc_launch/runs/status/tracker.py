@@ -12,7 +12,6 @@ from hpc_launch.runs.checkpoint_files import near_miss
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.plan_record import size_change
-from hpc_launch.runs.records.role_records import read_roles
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.submission import never_submitted
 from hpc_launch.runs.status.attempt_state import observe
@@ -222,7 +221,7 @@ class RunTracker:
             pause_until=_pause_until(followed.files, state),
             expected_start=live.expected_start if live is not None else None,
             successor=successor,
-            roles=read_roles(followed.files[-1].attempt) if followed.files else None,
+            roles=followed.files[-1].roles if followed.files else None,
             warnings=self._warnings(followed, state, attempts, now),
             hosts=followed.hosts(state, attempts[-1].nodes if attempts else ()),
             folder_missing=followed.missing,

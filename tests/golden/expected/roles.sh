@@ -34,11 +34,11 @@ job_scheduler=slurm
 job_roles() {
     mkdir "$attempt_dir/roles" || die "cannot write to $attempt_dir"
     ln -s train "$attempt_dir/roles/main"
-    cat >"$attempt_dir/roles/roles.json" <<'END_OF_ROLE'
+    cat >"$attempt_dir/roles/plan.json" <<'END_OF_ROLE'
 {"roles": {
-"train": {"nodes": [[1, 3]], "replicas": 1, "gpus": null, "first_gpu": 0, "ports": [], "port_range": 0, "ready": {}, "after": ["server", "metrics"], "ends": true, "restart": 0, "grace": 300, "unset": []},
-"server": {"nodes": [[0, 1]], "replicas": 1, "gpus": 3, "first_gpu": 0, "ports": [], "port_range": 0, "ready": {"http": "/health/", "within": 1800}, "after": [], "ends": false, "restart": 2, "grace": 30, "unset": ["SLURM_NTASKS"]},
-"metrics": {"nodes": [[0, 1]], "replicas": 1, "gpus": 1, "first_gpu": 3, "ports": ["admin"], "port_range": 0, "ready": {}, "after": ["server"], "ends": false, "restart": 0, "grace": 30, "unset": []}
+"train": {"names": ["train"], "nodes": [[1, 3]], "ports": [], "port_range": 0, "ready": {}, "after": ["server", "metrics"], "ends": true, "restart": 0, "grace": 300},
+"server": {"names": ["server"], "nodes": [[0, 1]], "ports": [], "port_range": 0, "ready": {"http": "/health/", "within": 1800}, "after": [], "ends": false, "restart": 2, "grace": 30},
+"metrics": {"names": ["metrics"], "nodes": [[0, 1]], "ports": ["admin"], "port_range": 0, "ready": {}, "after": ["server"], "ends": false, "restart": 0, "grace": 30}
 }}
 END_OF_ROLE
     cat >"$attempt_dir/roles/train.sh" <<'END_OF_ROLE'

@@ -16,10 +16,10 @@ job_scheduler=local
 job_roles() {
     mkdir "$attempt_dir/roles" || die "cannot write to $attempt_dir"
     ln -s train "$attempt_dir/roles/main"
-    cat >"$attempt_dir/roles/roles.json" <<'END_OF_ROLE'
+    cat >"$attempt_dir/roles/plan.json" <<'END_OF_ROLE'
 {"roles": {
-"train": {"nodes": [[1, 1]], "replicas": 1, "gpus": 1, "first_gpu": 0, "ports": [], "port_range": 0, "ready": {}, "after": ["server"], "ends": true, "restart": 0, "grace": 30, "unset": []},
-"server": {"nodes": [[0, 1]], "replicas": 1, "gpus": null, "first_gpu": 0, "ports": [], "port_range": 0, "ready": {"tcp": true, "within": 600}, "after": [], "ends": false, "restart": 0, "grace": 30, "unset": []}
+"train": {"names": ["train"], "nodes": [[1, 1]], "ports": [], "port_range": 0, "ready": {}, "after": ["server"], "ends": true, "restart": 0, "grace": 30},
+"server": {"names": ["server"], "nodes": [[0, 1]], "ports": [], "port_range": 0, "ready": {"tcp": true, "within": 600}, "after": [], "ends": false, "restart": 0, "grace": 30}
 }}
 END_OF_ROLE
     cat >"$attempt_dir/roles/train.sh" <<'END_OF_ROLE'

@@ -33,10 +33,10 @@ job_scheduler=slurm
 job_roles() {
     mkdir "$attempt_dir/roles" || die "cannot write to $attempt_dir"
     ln -s train "$attempt_dir/roles/main"
-    cat >"$attempt_dir/roles/roles.json" <<'END_OF_ROLE'
+    cat >"$attempt_dir/roles/plan.json" <<'END_OF_ROLE'
 {"roles": {
-"train": {"nodes": [[2, 1]], "replicas": 1, "gpus": null, "first_gpu": 0, "ports": ["gcs", "client", "dashboard", "node_manager", "object_manager", "dashboard_agent", "dashboard_agent_grpc", "runtime_env", "metrics"], "port_range": 1100, "ready": {"ray": true, "within": 600}, "after": ["judge"], "ends": true, "restart": 0, "grace": 30, "unset": []},
-"judge": {"nodes": [[0, 1], [1, 1]], "replicas": 2, "gpus": null, "first_gpu": 0, "ports": [], "port_range": 0, "ready": {"http": "/health", "within": 600}, "after": [], "ends": false, "restart": 0, "grace": 30, "unset": []}
+"train": {"names": ["train"], "nodes": [[2, 1]], "ports": ["gcs", "client", "dashboard", "node_manager", "object_manager", "dashboard_agent", "dashboard_agent_grpc", "runtime_env", "metrics"], "port_range": 1100, "ready": {"ray": true, "within": 600}, "after": ["judge"], "ends": true, "restart": 0, "grace": 30},
+"judge": {"names": ["judge.0", "judge.1"], "nodes": [[0, 1], [1, 1]], "ports": [], "port_range": 0, "ready": {"http": "/health", "within": 600}, "after": [], "ends": false, "restart": 0, "grace": 30}
 }}
 END_OF_ROLE
     cat >"$attempt_dir/roles/train.sh" <<'END_OF_ROLE'
