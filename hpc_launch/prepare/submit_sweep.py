@@ -31,6 +31,7 @@ from hpc_launch.runs.records.attempt_files import RETRY_S, Reader
 from hpc_launch.runs.records.plan_record import plan_record
 from hpc_launch.runs.records.submission import array_of, was_refused
 from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.run_store import PreparedAttempt, create_run, refusing, write_after
 from hpc_launch.runs.submitting.submit_attempt import LOOKUP_S, Wait, submit_next
 from hpc_launch.schedulers.scheduler import ENDED_STATES, Scheduler
@@ -86,12 +87,15 @@ def send_points(
     sweep, job_ids = sending.sweep, list[str]()
     if not room.array_size:
         for number, attempt in attempts.items():
+            refuse_cancelled(sweep)
             with refusing(sweep.run.path):
                 run = create_point(sweep, number)
             try:
                 job_ids.append(submit_next(run, attempt.prepared, sending.scheduler, index=sending.index)[2])
             except UsageError:
                 break  # another process was first
+            if os.path.exists(sweep.cancel):  # while it was being submitted
+                cancel_run(run, sending.scheduler, undecided=True)
         return job_ids, None
     scripts: dict[int, str] = {}
     alike: dict[tuple[tuple[str, ...], str], list[int]] = {}

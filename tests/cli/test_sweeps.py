@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 
+from hpc_launch.runs.submitting.run_store import STOP_AFTER
 from tests.cluster.faults import wait_until
 from tests.view.home import Home
 
@@ -19,11 +22,15 @@ retry: {max_attempts: 1}
 """
 
 
-def submit(home: Home, body: str, *, limit: int = 1, retry: str = "") -> str:
+def job_file(home: Home, body: str, *, limit: int = 1, retry: str = "") -> str:
     path = home.path / "rates.yaml"
     text = JOB.replace("FOLDER", str(home.path)).replace("BODY", body).replace("]]}}", f"]]}}, limit: {limit}}}")
     path.write_text(text.replace("{max_attempts: 1}", retry or "{max_attempts: 1}"))
-    return str(home.json("submit", str(path))["run"])
+    return str(path)
+
+
+def submit(home: Home, body: str, *, limit: int = 1, retry: str = "") -> str:
+    return str(home.json("submit", job_file(home, body, limit=limit, retry=retry))["run"])
 
 
 def trained(home: Home) -> Counter[str]:
@@ -56,6 +63,20 @@ def test_what_has_completed_stays_so_when_the_sweep_is_cancelled_and_resubmitted
 def test_each_point_that_ends_starts_the_next_one_with_nobody_watching(home: Home) -> None:
     submit(home, "test $0 = 1")
     wait_until(lambda: trained(home) == {"0": 1, "1": 1, "2": 1})
+
+
+def test_a_sweep_that_is_cancelled_while_it_is_submitted_gets_no_further_point(home: Home) -> None:
+    path = job_file(home, "exec sleep 100", limit=3)
+    submitting = home.start("submit", path, env={**home.environment, STOP_AFTER: "index"})
+    assert os.WIFSTOPPED(os.waitpid(submitting.pid, os.WUNTRACED)[1])
+    name = next(home.runs.iterdir()).name
+    home.call("cancel", name)
+    submitting.send_signal(signal.SIGCONT)
+    _, said = submitting.communicate(timeout=60)
+    assert "was cancelled" in said
+    home.call("watch", name, code=1)
+    assert set(states(home, name)) == {"CANCELLED"}
+    assert set(trained(home)) <= {"0"}
 
 
 def test_no_attempt_follows_once_a_sweep_is_cancelled(home: Home) -> None:

@@ -141,7 +141,7 @@ class Home:
     def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """The command in the background, its output in pipes."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "encoding": "utf-8"}
-        return subprocess.Popen(self.command(*words), env=self.environment, **{**pipes, **options})
+        return subprocess.Popen(self.command(*words), **{"env": self.environment, **pipes, **options})
 
     def call(self, *words: str, code: int = 0, timeout: float = 150) -> subprocess.CompletedProcess[str]:
         """The command to its end, which must be `code`."""
