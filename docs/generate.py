@@ -231,6 +231,8 @@ RUN is a run's full name or a unique prefix of it, a job id, a run folder, or `@
 
 Data goes to stdout, everything else to stderr. Output is coloured only on a terminal, and not if `NO_COLOR` is set.
 The page [JSON](json.md) describes the output of `--json`.
+`-q` leaves out notes, `-v` shows each program that is run, before or after the verb. `-y` answers a question with yes.
+An option's old name works for one more release, with a note.
 """
 
 UNITS = f"""

@@ -141,7 +141,7 @@ COMMANDS = {" ".join(path): command for path, command in _commands(group) if pat
 def test_the_forms_of_config_are_among_the_commands() -> None:
     forms = "deepspeed fsdp megatron hostfile launcher slurm"
     inner = {*(f"config {form}" for form in forms.split())}
-    inner |= {f"nodes {name}" for name in "list report clear leases".split()}
+    inner |= {f"nodes {name}" for name in "list ticket clear leases".split()}
     inner |= {"containers build", "containers pull", "containers check", "notify test"}
     inner |= {f"sites {name}" for name in "list show diff detect learn check add update remove".split()}
     assert {*VERBS, *inner} == set(COMMANDS)
@@ -529,7 +529,7 @@ COMMANDS_WITH_FINDINGS = {
     "HL601": _deepspeed("zero_optimization", zero_optimisation={"stage": 2}),
     "HL604": _deepspeed(zero_optimization={"stage": 5}),
     "HL605": _deepspeed(gradient_clipping="auto"),
-    "HL610": Command("config deepspeed --no-library --train-batch 100 --micro-batch 3 --world-size 8"),
+    "HL610": Command("config deepspeed --no-library --global-batch 100 --micro-batch 3 --world-size 8"),
     "HL611": Command("config deepspeed --no-library --bf16 --fp16"),
     "HL612": Command("config deepspeed --no-library --zero-stage 2 --offload-param"),
     "HL613": Command("config deepspeed --no-library --zero-stage 3 --offload-optimizer nvme"),
@@ -560,8 +560,8 @@ COMMANDS_WITH_FINDINGS = {
     "HL657": Command("config megatron --world-size 8 --hidden-size 4090 --heads 32"),
     "HL658": Command("config megatron --world-size 64 --pp 4 --num-layers 32 --first-stage-layers 3 --global-batch 64"),
     "HL660": Command("config hostfile --hosts n1,n1"),
-    "HL661": Command("config launcher --script train.py --num-nodes 4 --master-addr n1 --node-rank 4"),
-    "HL662": Command("config launcher --script train.py --num-nodes 2"),
+    "HL661": Command("config launcher --script train.py --nodes 4 --master-addr n1 --node-rank 4"),
+    "HL662": Command("config launcher --script train.py --nodes 2"),
 }
 
 

@@ -62,6 +62,13 @@ def test_the_recipes_for_images_are_in_it(installed: Path, tmp_path: Path) -> No
     assert list(installed.glob("lib/python*/site-packages/hpc_launch/_data/containers/*.Containerfile"))
 
 
+def test_the_help_names_documentation_that_is_in_it(installed: Path, tmp_path: Path) -> None:
+    said = run(installed / "bin" / "hpc-launch", "--help", cwd=tmp_path)
+    page = Path(said.partition("Documentation:")[2].split()[0])
+    assert page.is_relative_to(installed)
+    assert (page.parent / "recovery.md").is_file(), "messages name pages"
+
+
 def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('never')\n")
     (tmp_path / "job.yaml").write_text("name: x\nsite: local\nscript: train.py\nprocesses_per_node: 1\n")

@@ -194,7 +194,7 @@ class Layout(_Batch):
 
 
 class Layouts(Output):
-    """What `plan --compare` found."""
+    """What `plan --search` found."""
 
     layouts: Annotated[list[Layout], doc("layouts that fit, the fastest first")]
     recommended: Annotated[int | None, doc("the recommended row, from 1")]

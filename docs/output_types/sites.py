@@ -162,7 +162,7 @@ class HostDifference(Output):
 
 
 class LearnedHosts(Output):
-    """A profile drafted from the hosts of `--hosts FILE`."""
+    """A profile drafted from the hosts of `--hostfile FILE`."""
 
     file: Annotated[str, doc("the profile that was written")]
     name: Annotated[str, doc("its name")]

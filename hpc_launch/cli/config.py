@@ -1,8 +1,8 @@
 """`config`: write or check configurations of other programs: DeepSpeed, FSDP, Megatron, hostfiles, scripts.
 
 The options are the fields of a request in `hpc_launch.plan`, which define names, types, limits and help. A field's
-`extra` may set `name` and `names` (the option and its aliases), `bare` (its value when given without one), `also`
-(aliases of its values) and `rest` (it takes everything after `--`). Options may be written with underscores.
+`extra` may set `name` (the option), `bare` (its value when given without one), `also` (aliases of its values) and
+`rest` (it takes everything after `--`). Options may be written with underscores.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ FORMS = {
     ),
     "launcher": _Form(
         "write a script that starts one node's processes by hand",
-        "config launcher --num-nodes 4 --gpus-per-node 8 --master-addr n1 --node-rank 0 \\\n"
+        "config launcher --nodes 4 --gpus-per-node 8 --master-addr n1 --node-rank 0 \\\n"
         "    --script train.py -o start.sh -- --lr 3e-4\n"
         "hpc-launch config launcher --job job.yaml --site lab -o start.sh",
         "job_of_options",
@@ -91,11 +91,11 @@ def _param(name: str, hint: Any, defaults: dict[str, Any], help_: str) -> click.
     # A mutable default is a factory; every one here makes an empty value.
     default = defaults.get(name)
     default = default if isinstance(default, str | int | float) else None
-    names = [extra.get("name", _option(name)), *extra.get("names", [])]
+    option = extra.get("name", _option(name))
     kind = next((arg for arg in get_args(kind) if type(None) in get_args(kind) and arg is not type(None)), kind)
     if kind is bool:
-        names = [f"{names[0]}/--no-{names[0].removeprefix('--')}"] if default else names
-        return click.Option([name, *names], is_flag=True, default=default or False, help=help_)
+        option = f"{option}/--no-{option.removeprefix('--')}" if default else option
+        return click.Option([name, option], is_flag=True, default=default or False, help=help_)
     if default not in (None, "") and "Default" not in help_:
         help_ = f"{help_} Default: {default}."
     more: dict[str, Any] = {"is_flag": False, "flag_value": extra["bare"]} if "bare" in extra else {}
@@ -109,7 +109,7 @@ def _param(name: str, hint: Any, defaults: dict[str, Any], help_: str) -> click.
     elif kind is float:
         more["type"] = click.FloatRange(min=meta.ge)
     return click.Option(
-        [name, *names], multiple=get_origin(kind) is list, required=name not in defaults, help=help_, **more
+        [name, option], multiple=get_origin(kind) is list, required=name not in defaults, help=help_, **more
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, job_argument, json_option, set_option, site_option
-from hpc_launch.cli.terminal import TERMINAL, warn
+from hpc_launch.cli.terminal import TERMINAL, print_note, warn
 from hpc_launch.job.job_file import has_sweep
 from hpc_launch.job.shell_text import visible
 from hpc_launch.preflight.bench import bench_level
@@ -194,5 +194,5 @@ def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bo
         for one in results:
             click.echo(visible(f"{one.channel}: {one.state}{f', {one.why}' if one.why else ''}"))
         if not results:
-            click.echo("`notify:` names no webhook and no command", err=True)
+            print_note("`notify:` names no webhook and no command")
     return 0 if results and all(one.state == "sent" for one in results) else NOT_SENT

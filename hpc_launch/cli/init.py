@@ -13,7 +13,7 @@ import msgspec
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option, yes_option
 from hpc_launch.cli.terminal import print_note, warn, write_text
 from hpc_launch.from_script.convert import Conversion, compare, convert, is_same, prepare_text
 from hpc_launch.from_script.new_job import Question, new_job_text, questions, read_training
@@ -38,7 +38,7 @@ from hpc_launch.view.format_values import aligned
 )
 @site_option
 @set_option
-@click.option("--yes", "defaults", is_flag=True, help="Take the default of every question that has one.")
+@yes_option("Take the default of every question that has one.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option("--lines", "by_line", is_flag=True, help="Show what became of each line of the script.")
 @click.option(
@@ -51,7 +51,7 @@ def command(
     output: Path | None,
     site: str | None,
     sets: tuple[str, ...],
-    defaults: bool,
+    yes: bool,
     force: bool,
     by_line: bool,
     comparing: bool,
@@ -75,8 +75,8 @@ def command(
     if script is None:
         if comparing or by_line:
             raise UsageError("--compare and --lines need a script", "name it with --from")
-        return _ask(training, output or Path("job.yaml"), site, sets, force=force, defaults=defaults, as_json=as_json)
-    if training is not None or sets or defaults:
+        return _ask(training, output or Path("job.yaml"), site, sets, force=force, yes=yes, as_json=as_json)
+    if training is not None or sets or yes:
         raise UsageError("TRAINING, --set and --yes do not go with --from", "the script says what to start")
     conversion = convert(script, output=output, site=site, environment=os.environ, folder=os.getcwd())
     writes = output is not None or not comparing
@@ -104,13 +104,13 @@ def _ask(
     sets: tuple[str, ...],
     *,
     force: bool,
-    defaults: bool,
+    yes: bool,
     as_json: bool,
 ) -> int:
     """Ask, check and write."""
     if not force:
         _refuse_existing([output])
-    text, name = _new_job(training, site, sets, output.parent, defaults=defaults)
+    text, name = _new_job(training, site, sets, output.parent, yes=yes)
     prepared = prepare_text(text, output, site=name)
     _write({output: text}, force=force)
     if as_json:
@@ -195,7 +195,7 @@ def _print_json(conversion: Conversion, prepared: PreparedJob | None, findings: 
 
 
 def _new_job(
-    training: Path | None, site: str | None, sets: Sequence[str], folder: Path, *, defaults: bool
+    training: Path | None, site: str | None, sets: Sequence[str], folder: Path, *, yes: bool
 ) -> tuple[str, str | None]:
     """The text of a job file in `folder`, and the site to check it with; None if the file names it or it is detected.
 
@@ -205,7 +205,7 @@ def _new_job(
     answers = dict(override_layer(sets, findings).data)
     if findings:
         raise Refused(findings)
-    asker = _Asker(defaults=defaults)
+    asker = _Asker(yes=yes)
     script = str(training) if training is not None else str(answers.pop("script", ""))
     if not script:
         script = asker.ask_text("TRAINING", "the training's Python file", None)
@@ -253,8 +253,8 @@ def _answered(key: str, answers: dict[str, Any]) -> bool:
 class _Asker:
     """Asks on the terminal, or collects what would have to be asked."""
 
-    def __init__(self, *, defaults: bool) -> None:
-        self.defaults = defaults
+    def __init__(self, *, yes: bool) -> None:
+        self.yes = yes
         self.terminal = sys.stdin.isatty() and sys.stderr.isatty()
         self.missing: list[str] = []
 
@@ -281,7 +281,7 @@ class _Asker:
 
     def ask_text(self, flag: str, text: str, default: str | None, choices: Sequence[str] = ()) -> str:
         """One answer; empty if nobody can be asked."""
-        if self.defaults and default is not None:
+        if self.yes and default is not None:
             return default
         if not self.terminal:
             self.missing.append(flag)

@@ -10,37 +10,58 @@ from typing import Any
 import click
 
 from hpc_launch import __version__
-from hpc_launch.cli.shared_options import LazyGroup
+from hpc_launch.cli.shared_options import LazyGroup, common_options
 
-VERBS = {
-    "init": "write a job file for a training, or from an sbatch script",
-    "submit": "submit a job; --wait follows it to its end",
-    "run": "run a job inside an existing allocation",
-    "resubmit": "start the next attempt of a run",
-    "cancel": "cancel runs",
-    "doctor": "check a job on every level before it waits in a queue",
-    "drill": "test that a training checkpoints and resumes when warned",
-    "status": "show the state of a run, with its source and age",
-    "list": "list all runs, including finished ones",
-    "logs": "print the output of a run, by node and rank",
-    "why": "explain why a run failed, or any job from its logs",
-    "report": "write a run as an HTML page",
-    "watch": "follow runs live",
-    "render": "print the script of a job without submitting it",
-    "explain": "show where each value of a job is set",
-    "nodes": "show and clear the nodes recorded as bad",
-    "config": "write DeepSpeed, FSDP and Megatron configurations, hostfiles and scripts",
-    "containers": "build, pull and check container images",
-    "sites": "show, compare, check and share site profiles",
-    "notify": "send a test message to those who get a job's messages",
-    "plan": "show layout, memory per GPU, walltime and cost of a job",
-    "validate": "check job files and report every error",
-    "completion": "print the shell completion script",
+SECTIONS = {
+    "Start": {
+        "init": "write a job file for a training, or from an sbatch script",
+        "validate": "check job files and report every error",
+        "plan": "show layout, memory per GPU, walltime and cost of a job",
+        "doctor": "check a job on every level before it waits in a queue",
+        "drill": "test that a training checkpoints and resumes when warned",
+        "notify": "send a test message to those who get a job's messages",
+        "config": "write DeepSpeed, FSDP and Megatron configurations, hostfiles and scripts",
+    },
+    "Run": {
+        "submit": "submit a job; --wait follows it to its end",
+        "run": "run a job inside an existing allocation",
+        "resubmit": "start the next attempt of a run",
+        "cancel": "cancel runs",
+    },
+    "Follow": {
+        "status": "show the state of a run, with its source and age",
+        "list": "list all runs, including finished ones",
+        "watch": "follow runs live",
+        "logs": "print the output of a run, by node and rank",
+    },
+    "Understand": {
+        "why": "explain why a run failed, or any job from its logs",
+        "report": "write a run as an HTML page",
+        "explain": "show where each value of a job is set",
+        "render": "print the script of a job without submitting it",
+    },
+    "Share": {
+        "sites": "show, compare, check and share site profiles",
+        "containers": "build, pull and check container images",
+    },
+    "Administer": {
+        "nodes": "show and clear the nodes recorded as bad",
+        "completion": "print the shell completion script",
+    },
 }
+"""The verbs as the help groups them."""
+VERBS = {verb: text for section in SECTIONS.values() for verb, text in section.items()}
 
 
 class Verbs(LazyGroup):
     """The group of verbs. A closed output pipe (`| head`) is not an error here; click alone would exit with 1."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from hpc_launch.base.installed import shipped
+
+        with formatter.section("Documentation"):
+            formatter.write_text(f"{shipped('docs')}/verbs.md and the pages beside it")
+        super().format_epilog(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -71,19 +92,24 @@ def _load(verb: str) -> click.Command:
     cls=Verbs,
     about=VERBS,
     load=_load,
-    title="Verbs",
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 success, 1 the run failed or is stuck, 2 usage error, 3 rejected before submission, "
     "4 the scheduler rejected the job or is unreachable, 5 internal error, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="hpc-launch")
 def group() -> None:
-    """Launch training jobs on any Slurm cluster, or on this machine, from one YAML file.
+    """Launch training jobs on any Slurm cluster, or on this machine, from one YAML file. To begin:
 
     \b
-    hpc-launch submit job.yaml --site local --wait
-    hpc-launch status @last
+    hpc-launch init train.py           write job.yaml for a training
+    hpc-launch validate job.yaml       report all errors in it
+    hpc-launch submit job.yaml --wait  run it, and follow it
+    hpc-launch why @last               if it failed: the cause, and what to do
     """
+
+
+common_options(group)
 
 
 def main() -> None:

@@ -12,13 +12,12 @@ from msgspec import to_builtins
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
-from hpc_launch.cli.terminal import print_note
+from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.hostlist import expand
 from hpc_launch.runs.node_health_store import NodeHealthStore, cannot_write
 from hpc_launch.site_tools.site_nodes import detected_site, node_health_store, site_leases
 from hpc_launch.view.format_values import ago, aligned, clean, duration
 from hpc_launch.view.site_tables import lease_table
-from hpc_launch.view.terminal import waiting_notice
 
 if TYPE_CHECKING:
     from hpc_launch.diagnose.node_health import BadNode
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 NONE_BAD = "no node is recorded as bad"
 COMMANDS = {
     "list": "list the nodes currently recorded as bad, worst first",
-    "report": "write a report for the site's support: which nodes failed, when, with what evidence",
+    "ticket": "write a ticket for the site's support: which nodes failed, when, with what evidence",
     "clear": "mark nodes as healthy again",
     "leases": "show who uses the hosts of a site without Slurm",
 }
@@ -40,7 +39,7 @@ def command() -> None:
 
     \b
     hpc-launch nodes list --site mycluster
-    hpc-launch nodes report --site mycluster > support-request.txt
+    hpc-launch nodes ticket --site mycluster > support-request.txt
     hpc-launch nodes clear n3 --site mycluster
     hpc-launch nodes leases --site lab
     """
@@ -63,24 +62,24 @@ def list_command(site: str | None, as_json: bool) -> None:
     if standing:
         click.echo("\n".join(_table(standing)))
     else:
-        click.echo(NONE_BAD, err=True)
+        print_note(NONE_BAD)
 
 
-@click.command("report")
+@click.command("ticket")
 @site_option
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
-def report_command(site: str | None, nodes: tuple[str, ...]) -> None:
-    """Write a report for the site's support: which nodes failed, when, in which jobs, with what evidence.
+def ticket_command(site: str | None, nodes: tuple[str, ...]) -> None:
+    """Write a ticket for the site's support: which nodes failed, when, in which jobs, with what evidence.
 
     \b
-    hpc-launch nodes report n3
+    hpc-launch nodes ticket n3
     """
     store = _store(site)
     chosen = [one for one in store.standing() if not nodes or one.node in nodes]
     if chosen:
         click.echo("\n".join(_support_report(chosen)))
     else:
-        click.echo(NONE_BAD, err=True)
+        print_note(NONE_BAD)
 
 
 @click.command("clear")
@@ -125,7 +124,7 @@ def leases_command(site: str | None, as_json: bool) -> None:
     \b
     hpc-launch nodes leases --site lab
     """
-    with waiting_notice("querying the hosts"):
+    with TERMINAL.doing("querying the hosts"):
         hosts = site_leases(_site_name(site))
     if as_json:
         echo_json([one.as_json() for one in hosts])

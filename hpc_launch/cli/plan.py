@@ -11,7 +11,7 @@ import click
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import errors
 from hpc_launch.cli.shared_options import complete_run, echo_json, job_argument, json_option, set_option, site_option
-from hpc_launch.cli.terminal import print_site_and_warnings
+from hpc_launch.cli.terminal import TERMINAL, print_site_and_warnings
 from hpc_launch.performance.measured_pace import MeasuredPace, measured_pace
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.plan.plan_draft import PlanDraft
@@ -25,7 +25,7 @@ from hpc_launch.schedulers.slurm.query_limits import balance
 from hpc_launch.service.poll import poll_runs
 from hpc_launch.view.layout_table import layout_lines, layouts_json
 from hpc_launch.view.plan_text import plan_json, plan_lines
-from hpc_launch.view.terminal import waiting_notice, write_lines
+from hpc_launch.view.terminal import write_lines
 
 MOST_PROCESSES = 1_000_000
 """Each is placed in its groups, which takes seconds for more."""
@@ -36,13 +36,15 @@ MOST_PROCESSES = 1_000_000
 @site_option
 @set_option
 @click.option(
-    "--from",
+    "--pace-of",
     "run",
     metavar="RUN",
     shell_complete=complete_run,
     help="Take seconds per step, checkpoint cost and failures from an earlier run.",
 )
-@click.option("--compare", is_flag=True, help="List the layouts that fit, the fastest first, by a rough estimate.")
+@click.option(
+    "--search", "compare", is_flag=True, help="List the layouts that fit, the fastest first, by a rough estimate."
+)
 @json_option
 def command(
     job: Path,
@@ -58,8 +60,8 @@ def command(
 
     \b
     hpc-launch plan job.yaml --site mycluster
-    hpc-launch plan job.yaml --set nodes=4 --from @last
-    hpc-launch plan job.yaml --compare
+    hpc-launch plan job.yaml --set nodes=4 --pace-of @last
+    hpc-launch plan job.yaml --search
     """
     checked = check_job(job, site=site, sets=sets, anywhere=True)
     processes = checked.size.processes(checked.loaded.resolved.job.max_nodes) if checked.size else 0
@@ -104,5 +106,5 @@ def _balance(checked: CheckedJob) -> Balance | None:
     if resolved.site.scheduler.type != "slurm" or resolved.elsewhere:
         return None
     account = charged_account(PlanDraft(resolved, []), checked.size)[0] if checked.size is not None else None
-    with waiting_notice("querying the account"):
+    with TERMINAL.doing("querying the account"):
         return balance(account)

@@ -11,7 +11,7 @@ import click
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, output_option, set_option, site_option
-from hpc_launch.cli.terminal import print_site_and_warnings, show_findings, warn, write_text
+from hpc_launch.cli.terminal import print_note, print_site_and_warnings, show_findings, warn, write_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import nearest
 from hpc_launch.prepare.explain import ExplainedValue, explain, explain_site
@@ -44,7 +44,7 @@ def render_command(
         sweep = prepare_sweep(job, site=site, sets=sets, anywhere=True)
         prepared_job = sweep.first
         one = f"the script of point {sweep.points[0].number} of {len(sweep.points)}: {label(sweep.points[0].values)}"
-        click.echo(visible(one), err=True)
+        print_note(one)
     else:
         prepared_job = prepare_job(job, site=site, sets=sets, anywhere=True)
     print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
@@ -117,7 +117,7 @@ def report(findings: Sequence[Finding], style: str, clean: str) -> int:
     else:
         show_findings(findings, err=False)
         if not findings:
-            click.echo(clean, err=True)
+            print_note(clean)
     return 3 if errors(findings) else 0
 
 

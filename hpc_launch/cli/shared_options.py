@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,46 @@ output_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def yes_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`-y`, for a verb that would ask."""
+    return click.option("-y", "--yes", is_flag=True, help=help_)
+
+
+def _show_program(event: str, details: tuple[Any, ...]) -> None:
+    """Show a program that this process starts, by Python's own audit event."""
+    if event == "subprocess.Popen":
+        import shlex
+
+        from hpc_launch.job.shell_text import visible
+
+        click.echo(visible(f"+ {shlex.join(map(os.fsdecode, details[1]))}"), err=True)
+
+
+def _note(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    before = is_set(param.name or "", ctx)
+    ctx.meta[f"{__name__}.{param.name}"] = before or value
+    if param.name == "verbose" and value and not before:
+        sys.addaudithook(_show_program)
+
+
+def is_set(flag: str, ctx: click.Context | None = None) -> bool:
+    """Whether the user gave an option that all verbs have, before or after the verb."""
+    context = ctx or click.get_current_context(silent=True)
+    return context is not None and context.meta.get(f"{__name__}.{flag}", False)
+
+
+def common_options(command: click.Command) -> click.Command:
+    """The command with the options that all have."""
+    for flag, text in (
+        ("quiet", "Print no notes: only results, warnings and errors."),
+        ("verbose", "Print each program that is run."),
+    ):
+        command.params.append(
+            click.Option([f"-{flag[0]}", f"--{flag}"], is_flag=True, expose_value=False, callback=_note, help=text)
+        )
+    return command
+
+
 def echo_json(value: object) -> None:
     """Print `value` as indented JSON. ASCII only, so that foreign text cannot control the terminal."""
     import json
@@ -66,7 +107,7 @@ class LazyGroup(click.Group):
     Args:
         about: Command names and their short help, in the order of the group's help.
         load: Imports a command by name, to run it or to show its help.
-        title: Heading of the command list in the group's help.
+        sections: The same by heading; default: under one heading.
     """
 
     def __init__(
@@ -74,25 +115,30 @@ class LazyGroup(click.Group):
         *args: Any,
         about: Mapping[str, str],
         load: Callable[[str], click.Command],
-        title: str = "Commands",
+        sections: Mapping[str, Mapping[str, str]] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.about = about
         self.load = load
-        self.title = title
+        self.sections = sections or {"Commands": about}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.about)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return self.load(cmd_name) if cmd_name in self.about else None
+        command = self.load(cmd_name) if cmd_name in self.about else None
+        if command is not None and not any(param.name == "quiet" for param in command.params):
+            command = common_options(command)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        from hpc_launch.cli.old_spellings import renewed
+
         try:
-            return super().resolve_command(ctx, args)
+            return super().resolve_command(ctx, list(renewed(ctx, args)))
         except click.UsageError as error:
             import difflib
 
@@ -102,8 +148,10 @@ class LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section(self.title):
-            formatter.write_dl(list(self.about.items()))
+        widest = max(map(len, self.about))
+        for title, about in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in about.items()])
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -13,7 +13,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.base.installed import shipped
 from hpc_launch.cli.render import format_option, print_values, report
 from hpc_launch.cli.shared_options import LazyGroup, complete_site, complete_team, echo_json, json_option
-from hpc_launch.cli.terminal import print_note, warn
+from hpc_launch.cli.terminal import TERMINAL, print_note, warn
 from hpc_launch.job.shell_text import visible
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.site_tools import team_sources
@@ -21,7 +21,6 @@ from hpc_launch.site_tools.check_profile import check_all
 from hpc_launch.site_tools.show_profiles import compare, compare_revisions, profile_details, profile_summaries
 from hpc_launch.sites.search_path import Team, find_team
 from hpc_launch.view.site_tables import difference_lines, table
-from hpc_launch.view.terminal import waiting_notice
 
 COMMANDS = {
     "list": "list the profiles on the search path",
@@ -137,7 +136,7 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
     for line in difference_lines(diffs):
         click.echo(line)
     if not diffs:
-        click.echo("no differences", err=True)
+        print_note("no differences")
 
 
 @click.command("detect")
@@ -211,7 +210,7 @@ def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
     """Print a line on stdout for each difference from the cluster. Returns 3 if there is one."""
     from hpc_launch.site_tools.drift import drift
 
-    with waiting_notice("querying Slurm about the cluster"):
+    with TERMINAL.doing("querying Slurm about the cluster"):
         rows = [(name, row) for name in profiles for row in drift(name)]
     if as_json:
         echo_json([{"site": name, **to_builtins(row)} for name, row in rows])
@@ -220,7 +219,7 @@ def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
         ours, theirs = row.profile or "nothing", row.cluster or "nothing"
         click.echo(visible(f"{name}: {row.key}: {ours} in the profile, {theirs} on the cluster: {row.effect}"))
     if not rows:
-        click.echo(f"{', '.join(profiles)}: no differences from the cluster", err=True)
+        print_note(f"{', '.join(profiles)}: no differences from the cluster")
     return 3 if rows else 0
 
 

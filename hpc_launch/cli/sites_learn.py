@@ -9,7 +9,7 @@ import click
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import echo_json, json_option
-from hpc_launch.cli.terminal import print_note
+from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.units import parse_duration
 from hpc_launch.preflight.short_run import Context
 from hpc_launch.prepare.prepare import detect_site
@@ -19,7 +19,6 @@ from hpc_launch.service.poll import tracker_of
 from hpc_launch.site_tools.learn import LearnedSite, learn, measure, save, target
 from hpc_launch.site_tools.learn_hosts import LearnedHosts, learn_hosts
 from hpc_launch.view.site_tables import learned_lines
-from hpc_launch.view.terminal import waiting_notice
 
 
 @click.command("learn")
@@ -28,8 +27,7 @@ from hpc_launch.view.terminal import waiting_notice
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the profile to FILE; - is stdout."
 )
 @click.option(
-    "--hosts",
-    "hostfile",
+    "--hostfile",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Query the hosts of a host file over ssh instead: a site without Slurm. Slots may be omitted.",
@@ -58,7 +56,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Draft a site profile from Slurm and this login node; with --smoke, also from test jobs on the compute nodes. Or
-    from hosts without a scheduler, with --hosts.
+    from hosts without a scheduler, with --hostfile.
 
     The profile is written to ~/.config/hpc-launch/sites/NAME.yaml, where `submit` finds it. Exits with 1 if a --smoke
     job failed.
@@ -66,12 +64,12 @@ def command(
     \b
     hpc-launch sites learn
     hpc-launch sites learn mycluster --smoke --partition gpu -o sites/mycluster.yaml
-    hpc-launch sites learn lab --hosts hostfile
+    hpc-launch sites learn lab --hostfile hostfile
     """
     to_stdout = str(output) == "-"
     for wrong, message, hint in (
         (as_json and to_stdout, "-o - and --json exclude each other", "name a file with -o FILE"),
-        (hostfile and (smoke or partitions), "--smoke and --partition are for Slurm", "omit them with --hosts"),
+        (hostfile and (smoke or partitions), "--smoke and --partition are for Slurm", "omit them with --hostfile"),
         (partitions and not smoke, "--partition requires --smoke", "add --smoke, or omit it to survey all partitions"),
         (smoke and to_stdout, "--smoke requires a file, because its jobs use the profile", "name a file with -o FILE"),
     ):
@@ -82,7 +80,7 @@ def command(
     except ValueError as error:
         raise UsageError(f"--patience: {error}") from None
     lesson: LearnedSite | LearnedHosts
-    with waiting_notice("querying the hosts" if hostfile else "querying Slurm about the cluster"):
+    with TERMINAL.doing("querying the hosts" if hostfile else "querying Slurm about the cluster"):
         lesson = learn_hosts(hostfile, name) if hostfile else learn(name, scheduler_for("slurm"))
     if to_stdout:
         click.echo(lesson.draft.text(), nl=False)
@@ -110,7 +108,7 @@ def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], secon
 def _show(lesson: LearnedSite | LearnedHosts, path: Path) -> None:
     if not isinstance(lesson, LearnedSite):
         for line in learned_lines(lesson):
-            click.echo(line, err=True)
+            print_note(line)
         click.echo(path)
         return
     for line in [*lesson.draft.data.get("unknown", []), *lesson.faults]:

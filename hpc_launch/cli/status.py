@@ -13,7 +13,7 @@ import click
 
 from hpc_launch.cli.follow import follow
 from hpc_launch.cli.shared_options import complete_run, echo_json, json_option
-from hpc_launch.cli.terminal import TERMINAL
+from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.find_run import find_run
@@ -58,7 +58,7 @@ def status_command(run: str | None, as_json: bool) -> None:
         elif statuses:
             show(statuses)
         else:
-            click.echo(NONE_ACTIVE, err=True)
+            print_note(NONE_ACTIVE)
         return
     status = poll_whole(find_run(run, index, sweeps=True), index, TERMINAL)
     if isinstance(status, SweepStatus | PipelineStatus):
@@ -132,7 +132,7 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
     shown = [status for _, status in chosen]
     if not shown:
         nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
-        click.echo("no run is in this state" if index.count() else nothing, err=True)
+        print_note("no run is in this state" if index.count() else nothing)
         return
     if goodput:
         write_lines(goodput_lines(shown, _accounts(shown)))
@@ -140,7 +140,7 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
         show(shown)
     omitted = index.count() - len(shown)
     if omitted and most is None and not states:
-        click.echo(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all", err=True)
+        print_note(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all")
 
 
 def _poll(index: Index, states: tuple[str, ...], limit: int | None) -> list[Listed]:
@@ -181,6 +181,6 @@ def watch_command(runs: tuple[str, ...]) -> int:
         return follow(list(folders.values()))
     active = [RunFolder(status.folder) for status in active_runs(index, TERMINAL)]
     if not active:
-        click.echo(NONE_ACTIVE, err=True)
+        print_note(NONE_ACTIVE)
         return 0
     return follow(active)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc_launch.cli.shared_options import complete_run, echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import (
+    complete_run,
+    echo_json,
+    job_argument,
+    json_option,
+    set_option,
+    site_option,
+    yes_option,
+)
 from hpc_launch.cli.terminal import TERMINAL, print_note
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ MOST_SHOWN = 50
 )
 @click.option("--dry-run", is_flag=True, help="Write and print the script without submitting it.")
 @click.option("--test-only", is_flag=True, help="Ask the scheduler when the job would start, without submitting it.")
-@click.option("--yes", is_flag=True, help="Submit without asking, whatever it costs (`confirm_gpu_hours`).")
+@yes_option("Submit without asking, whatever it costs (`confirm_gpu_hours`).")
 @json_option
 def submit_command(
     job: Path,
@@ -101,7 +109,7 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
 
     points = checked.sweep.points
     for line in aligned(point_rows(points[:MOST_SHOWN]), empty=False):
-        click.echo(line, err=True)
+        print_note(line)
     omitted = f" ({len(points) - MOST_SHOWN} more than shown)" if len(points) > MOST_SHOWN else ""
     print_note(f"dry run: {len(points)} points{omitted}, not submitted; the script of point 0 is above and in {path}")
     return 0
@@ -149,7 +157,7 @@ def run_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: boo
 @set_option
 @click.option("--exclude", "excluded", multiple=True, metavar="NODES", help="Nodes to exclude, as n3 or n[3-5].")
 @click.option("--wait", is_flag=True, help="Follow the run to its end.")
-@click.option("--yes", is_flag=True, help="Do not ask before repeating a run that COMPLETED.")
+@yes_option("Do not ask before repeating a run that COMPLETED.")
 @json_option
 def resubmit_command(
     run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bool, yes: bool, as_json: bool

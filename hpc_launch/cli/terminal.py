@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.cli.shared_options import is_set
 from hpc_launch.job.shell_text import visible
 from hpc_launch.service.listener import Listener
 from hpc_launch.view.terminal import is_terminal, waiting_notice
@@ -52,8 +53,9 @@ def write_text(output: Path | None, text: str, *, executable: bool = False) -> N
 
 
 def print_note(text: str) -> None:
-    """Print a line on stderr with control characters escaped."""
-    click.echo(visible(text), err=True)
+    """Print a line on stderr with control characters escaped, unless with `--quiet`."""
+    if not is_set("quiet"):
+        click.echo(visible(text), err=True)
 
 
 def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
@@ -77,7 +79,7 @@ class Terminal(Listener):
         print_error(error)
 
     def doing(self, what: str) -> AbstractContextManager[Callable[[str], None]]:
-        return waiting_notice(what)
+        return super().doing(what) if is_set("quiet") else waiting_notice(what)
 
     @property
     def answers(self) -> bool:

@@ -12,7 +12,7 @@ import click
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, output_option
-from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, write_text
+from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, write_text
 from hpc_launch.performance.measured_pace import interval_of
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.runs.find_run import find_run
@@ -184,7 +184,7 @@ def logs_command(
         printer.show(line)
     printer.flush()
     if not printer.lines:
-        click.echo(f"attempt {attempt.number} of {folder.name} has no matching output", err=True)
+        print_note(f"attempt {attempt.number} of {folder.name} has no matching output")
     return 0
 
 
@@ -217,7 +217,7 @@ def _follow(
             if number is not None or over.run_is_over:
                 break
             current += 1
-            click.echo(f"attempt {current}", err=True)
+            print_note(f"attempt {current}")
     except KeyboardInterrupt:
         click.echo(detach_message([run.name]), err=True)
         return INTERRUPTED
@@ -265,4 +265,4 @@ class _OutputComplete:
         if self._printer.lines or status.state == self._said or status.final:
             return
         self._said = status.state
-        click.echo(f"no output yet: {one_line(status)}", err=True)
+        print_note(f"no output yet: {one_line(status)}")

@@ -300,7 +300,7 @@ def reductions(model: ModelConfig, setup: TrainingSetup) -> list[Reduction]:
 
 
 def _changes(setup: TrainingSetup) -> Iterator[tuple[str, TrainingSetup]]:
-    """Other sizes of `parallel:` are left to `plan --compare`."""
+    """Other sizes of `parallel:` are left to `plan --search`."""
     sharding = _NEXT_SHARDING.get((setup.framework, setup.sharding))
     if sharding is not None and setup.data_parallel > 1:
         yield f"share the states: {sharding.replace('_', ' ')}", replace(setup, sharding=sharding)

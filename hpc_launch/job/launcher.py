@@ -119,7 +119,7 @@ class ZeroOptions(Struct, frozen=True, kw_only=True):
 
     micro_batch: Annotated[int | None, Meta(ge=1)] = None
     """Samples per process and micro batch."""
-    global_batch: Annotated[int | None, Meta(ge=1, extra={"names": ["--train-batch"]})] = None
+    global_batch: Annotated[int | None, Meta(ge=1)] = None
     """Samples per step over all processes."""
     gradient_accumulation: Annotated[int | None, Meta(ge=1)] = None
     """Micro batches per optimizer step."""

@@ -2,7 +2,7 @@
 
 How a job trains its model, as far as memory and time depend on it: `strategy:`, `parallel:`, and its arguments.
 
-What `plan --compare` may change of it, and the keys of the job file that say a layout.
+What `plan --search` may change of it, and the keys of the job file that say a layout.
 
 Arguments count by the names that Megatron and the Transformers Trainer give them; `${…}` and unknown names do not.
 """

@@ -28,7 +28,7 @@ from hpc_launch.sites.this_machine import names as names_here
 
 CPUS_PER_GPU = 8
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?\Z|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\Z")
-_OPTIONS = {"time": "--time-limit", "launcher": "--use-deepspeed", "args": "--", "modules": "--module"}
+_OPTIONS = {"time": "--time-limit", "launcher": "--use-deepspeed", "args": "--"}
 """Keys of a job file whose option has another name."""
 
 
@@ -39,7 +39,7 @@ class JobOptions(Struct, frozen=True, kw_only=True):
     """The training's Python file, absolute or relative to this folder. Default: train.py, or else src/train.py."""
     config: str | None = None
     """The training's own configuration: passed on as its argument --config."""
-    gpus_per_node: Annotated[int, Meta(ge=1, extra={"names": ["--num-gpus-per-node"]})] = 1
+    gpus_per_node: Annotated[int, Meta(ge=1)] = 1
     """GPUs per node: one process each."""
     cpus_per_node: Annotated[int | None, Meta(ge=1)] = None
     """CPUs per node. Default: 8 per GPU."""
@@ -81,17 +81,17 @@ class SbatchScript(JobOptions, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "train"
     """The job's name."""
-    nodes: Annotated[int, Meta(ge=1, extra={"names": ["--num-nodes"]})] = 1
+    nodes: Annotated[int, Meta(ge=1)] = 1
     """Number of nodes."""
     memory: str | None = None
     """Memory per node, such as 256G; 0: all of it. Default: Slurm's."""
-    time_limit: Annotated[str, Meta(extra={"names": ["--time"]})] = "01:00:00"
+    time_limit: str = "01:00:00"
     """Time limit as in Slurm: 48:00:00; a bare number is minutes."""
     partition: str | None = None
     """The partition. Default: Slurm's."""
     account: str | None = None
     """The account to charge."""
-    module: list[str] = []
+    modules: list[str] = []
     """An environment module to load; can be repeated."""
     conda: str | None = None
     """A conda environment to activate."""
@@ -101,14 +101,14 @@ class SbatchScript(JobOptions, frozen=True, kw_only=True):
     def job(self) -> dict[str, Any]:
         """The equivalent job file."""
         same = {key: getattr(self, key) for key in ("name", "account", "nodes", "memory")}
-        software = {"modules": list(self.module), "conda": self.conda, "venv": self.venv}
+        software = {"modules": list(self.modules), "conda": self.conda, "venv": self.venv}
         return {**JobOptions.job(self), **same, "time": self.time_limit, "environment": software}
 
 
 class NodeScript(JobOptions, frozen=True, kw_only=True):
     """A request for the script of one node."""
 
-    num_nodes: Annotated[int, Meta(ge=1, extra={"names": ["--nodes"]})] = 1
+    nodes: Annotated[int, Meta(ge=1)] = 1
     """Number of nodes."""
     master_addr: str | None = None
     """The first node's name or address, as the other nodes reach it."""
@@ -122,24 +122,24 @@ class NodeScript(JobOptions, frozen=True, kw_only=True):
     @property
     def hosts(self) -> list[str]:
         """Names for the nodes: only the first one is known, and needed."""
-        return [self.master_addr or "127.0.0.1", *(f"node{rank}" for rank in range(1, self.num_nodes))]
+        return [self.master_addr or "127.0.0.1", *(f"node{rank}" for rank in range(1, self.nodes))]
 
     def job(self) -> dict[str, Any]:
         """The equivalent job file."""
-        return {**JobOptions.job(self), "nodes": self.num_nodes, "time": 60, "environment": {"python": self.python}}
+        return {**JobOptions.job(self), "nodes": self.nodes, "time": 60, "environment": {"python": self.python}}
 
     def faults(self) -> list[Finding]:
         """HL661 and HL662: a rank that no node has, or an address that the nodes cannot use."""
-        if self.node_rank >= self.num_nodes:
-            message = f"invalid node rank {self.node_rank} for {self.num_nodes} nodes"
-            hint = f"use 0 to {self.num_nodes - 1}, a different rank on each node"
+        if self.node_rank >= self.nodes:
+            message = f"invalid node rank {self.node_rank} for {self.nodes} nodes"
+            hint = f"use 0 to {self.nodes - 1}, a different rank on each node"
             return [Finding(FindingCode.INVALID_NODE_RANK, message, Place("--node-rank"), hint)]
         message, address = "", self.master_addr
         if address is None:
-            message = "no rendezvous address given" if self.num_nodes > 1 else ""
+            message = "no rendezvous address given" if self.nodes > 1 else ""
         elif not _ADDRESS.match(address):
             message = f"{address} is not a valid host name or address"
-        elif self.num_nodes > 1 and address.startswith(("127.", "localhost", "::1")):
+        elif self.nodes > 1 and address.startswith(("127.", "localhost", "::1")):
             message = f"{address} refers to a different machine on each node"
         hint = "use the name or address of node 0, as the other nodes reach it"
         return [Finding(FindingCode.INVALID_RENDEZVOUS, message, Place("--master-addr"), hint)] if message else []

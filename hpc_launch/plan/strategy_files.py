@@ -84,8 +84,8 @@ def sharded(filler: ValueFiller, nodes: int, world_size: int) -> tuple[fsdp_file
         **sizes,
         mixed_precision=precision(job.precision),  # type: ignore[arg-type]
         reader="trainer" if asked.reader == "trainer" else "accelerate",
-        num_machines=nodes,
-        num_processes=world_size,
+        nodes=nodes,
+        world_size=world_size,
     )
     text, findings = fsdp_file.make(request, _places(filler))
     # HL628: FSDP_SHARDING_STRATEGY is missing from the environment; the script sets it.

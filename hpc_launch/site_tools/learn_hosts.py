@@ -66,7 +66,7 @@ class LearnedHosts:
         return differences(self.hosts, self.folders)
 
     def as_json(self) -> dict[str, object]:
-        """Output of `sites learn --hosts FILE --json`, except for the file name."""
+        """Output of `sites learn --hostfile FILE --json`, except for the file name."""
         facts = msgspec.to_builtins(self.hosts)
         return {
             "name": self.draft.name,
@@ -177,7 +177,7 @@ def draft_hosts(  # noqa: PLR0917 - what a profile is made of
     """
     result = ProfileDraft(name)
     result.remarks = [
-        f"Drafted by `hpc-launch sites learn --hosts` on {context.host}, {context.day}, from what the hosts answered.",
+        f"Drafted by `hpc-launch sites learn --hostfile` on {context.host}, {context.day}, by the hosts' answers.",
         "Sources: nvidia-smi or the files of AMD's driver, /proc and /sys, the interpreters themselves, and a probe",
         "file in each folder. Correct what you know better, and note it under `facts:`.",
     ]

@@ -1,4 +1,4 @@
-"""The layouts of `plan --compare` as a table and as JSON, and the groups of a layout with their links."""
+"""The layouts of `plan --search` as a table and as JSON, and the groups of a layout with their links."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
     if layouts.pace is not None:
         yield f"SECONDS of a step, calibrated by {layouts.pace.run}"
     else:
-        yield "TIME of a step relative to the fastest: it ranks layouts and does not predict seconds; see --from RUN"
+        yield "TIME of a step relative to the fastest: it ranks layouts and does not predict seconds; see --pace-of RUN"
     if layouts.recommended is not None:
         yield "in the job file, * is:"
         for key, values in layout_keys(layouts.job, layouts.recommended.setup).items():
@@ -105,7 +105,7 @@ def _time(one: ComparedLayout, layouts: JobLayouts) -> str:
 
 
 def layouts_json(layouts: JobLayouts) -> dict[str, Any]:
-    """The object of `plan --compare --json` (docs/json.md)."""
+    """The object of `plan --search --json` (docs/json.md)."""
     listed = layouts.found.layouts
     return {
         "layouts": [_layout_json(one, layouts) for one in listed],

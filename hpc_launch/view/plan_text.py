@@ -138,13 +138,13 @@ def _time(plan: JobPlan) -> Iterator[str]:
             yield f"{number(scaled.step_s)} s per step ({low} to {high}), scaled by the estimates of both layouts"
             yield f"from {number(pace.step_s)} s, {by} with {pace.processes} processes"
     elif step_s is not None:
-        yield f"{number(step_s)} s per step: a rough estimate; measure it with a short run and `--from RUN`"
+        yield f"{number(step_s)} s per step: a rough estimate; measure it with a short run and `--pace-of RUN`"
     if plan.walltime is not None:
         yield from _walltime(plan, plan.walltime)
     elif isinstance(scaled, ScaledPace) or (scaled is None and step_s is not None):
         yield "the last step is unknown: the arguments name none"
     elif pace is None:
-        yield "unknown: measure it with a short run and `--from RUN`"
+        yield "unknown: measure it with a short run and `--pace-of RUN`"
     if pace is None:
         return
     if pace.interval is not None:

@@ -64,7 +64,7 @@ def test_2_for_an_unknown_run(folder: Home) -> None:
     assert {"status", "logs", "why", "report", "watch", "cancel", "resubmit"} <= set(takes_run)
     for name in takes_run:
         assert "no run is called" in folder.call(name, "nothing", code=2).stderr
-    folder.call("plan", "job.yaml", "--from", "nothing", code=2)
+    folder.call("plan", "job.yaml", "--pace-of", "nothing", code=2)
 
 
 def test_3_for_a_bad_job_file_or_site(folder: Home) -> None:

@@ -48,7 +48,7 @@ OUTCOMES: dict[str, Any] = {
         found["same"] and not [1 for one in found["lines"] if one["outcome"] == "not_understood"]
     ),
     "plan torch.yaml --site mycluster --json": lambda found: found["memory_gib"]["high"] > 20 and not found["findings"],
-    "plan torch.yaml --site mycluster --compare": lambda found: found["recommended"] and found["layouts"],
+    "plan torch.yaml --site mycluster --search": lambda found: found["recommended"] and found["layouts"],
     "cancel": lambda found: "cancelled job" in found[0]["message"],
     "list": lambda found: found[1]["time"]["training"] >= 0,
     "sites show": lambda found: [one["key"] for one in found if one["key"].endswith("partition")],

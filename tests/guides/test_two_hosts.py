@@ -64,7 +64,7 @@ def launch(user: SshUser, *words: str) -> str:
 def learn(user: SshUser) -> dict[str, Any]:
     """The profile that is learned from the host file. Other tests may use the hosts at the same time."""
     path = user.home / "sites" / "hosts.yaml"
-    launch(user, "sites learn hosts --hosts hostfile -o", str(path))
+    launch(user, "sites learn hosts --hostfile hostfile -o", str(path))
     site: dict[str, Any] = yaml.safe_load(path.read_text())
     site["scheduler"]["shared"] = True
     site["defaults"] = {**site.get("defaults", {}), "environment": {"python": "${launcher.python}"}}
@@ -111,7 +111,7 @@ def test_deepy_trains_unchanged_on_both_hosts_that_were_learned_from_the_host_fi
 
 def test_one_machine_under_two_names_is_refused_when_it_is_learned_and_before_it_is_used(head: SshUser) -> None:
     head.job("n1 slots=2\n10.77.0.1 slots=2\n", "twice")
-    done = head.launch("sites", "learn", "twice", "--hosts", str(head.home / "twice"))
+    done = head.launch("sites", "learn", "twice", "--hostfile", str(head.home / "twice"))
     assert done.returncode == 3, done.stdout + done.stderr
     assert "HL660 10.77.0.1 and n1 are two names of one machine" in done.stderr
     head.profile("hostfile: twice")
@@ -124,7 +124,7 @@ def test_a_folder_that_the_worker_does_not_mount_is_named_when_it_is_learned_and
     runs = Path(head.job("", "runs/.keep")).parent
     profile = str(head.home / "sites" / "hosts.yaml")
     with planted(head, ("n2", f"mount -t tmpfs none {runs}", f"umount {runs}")):
-        learned = json.loads(launch(head, "sites learn hosts --hosts hostfile --json -o", profile))
+        learned = json.loads(launch(head, "sites learn hosts --hostfile hostfile --json -o", profile))
         assert (learned["folders"][str(runs)], learned["folders"][str(head.home)]) == (
             ["localhost"],
             ["localhost", "10.77.0.2"],

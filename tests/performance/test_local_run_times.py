@@ -47,7 +47,7 @@ def test_checkpoints_and_the_phases_of_the_start_count(tmp_path: Path) -> None:
     assert sum(found["starting_phases"].values()) == pytest.approx(found["time"]["starting"], abs=0.1)
     why = json.loads(launch(tmp_path, "why", "@last", "--json").stdout)
     assert why["checkpoint_interval"] is None, "no failure was seen"
-    done = launch(tmp_path, "plan", "job.yaml", "--from", "@last", "--set", "args.steps=2400", "--json")
+    done = launch(tmp_path, "plan", "job.yaml", "--pace-of", "@last", "--set", "args.steps=2400", "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)["time"]
     assert plan["source"] == "measured"

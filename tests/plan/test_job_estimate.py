@@ -227,7 +227,7 @@ def test_uneven_stages_from_the_list_to_megatrons_flags() -> None:
     job = f"nodes: 2\nmodel: {sizes}\nstrategy: megatron\nprecision: bf16\n"
     (found,) = findings(f"{job}parallel: {{tp: 1, pp: 16, global_batch: 64}}\n")
     assert "HL645 61 layers are not divisible by PP = 16" in found
-    done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml", "--compare", "--json"], env=os.environ)
+    done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml", "--search", "--json"], env=os.environ)
     listed = json.loads(done.stdout)["layouts"]
     row = next(at for at, one in enumerate(listed, 1) if one["pp"] == 16)
     assert listed[row - 1]["stage_layers"] == [3, *[4] * 14, 2]
@@ -294,7 +294,7 @@ def test_a_pipe_does_not_submit_an_expensive_job(folder: Path) -> None:
 def test_the_layouts_that_fit_and_the_recommended_one_for_the_job_file() -> None:
     job = f"{GOOD}nodes: 4\nmodel: llama3-70b\nstrategy: megatron\nprecision: bf16\n"
     Path("job.yaml").write_text(f"{job}parallel: {{tp: 8, pp: 8, global_batch: 256}}\n")
-    compare = ["plan", "job.yaml", "--site", "here.yaml", "--compare"]
+    compare = ["plan", "job.yaml", "--site", "here.yaml", "--search"]
     done = hpc_launch_text([*compare, "--json"], env=os.environ)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -319,12 +319,12 @@ def test_the_layouts_that_fit_and_the_recommended_one_for_the_job_file() -> None
 @pytest.mark.parametrize(
     ("more", "options", "words"),
     [
-        ("", ["--compare"], "the model of the job is unknown"),
-        ("model: llama3-8b\n", ["--compare"], "the job does not name its strategy"),
-        ("model: llama3-8b\nstrategy: ddp\ngpus_per_node: 0\n", ["--compare"], "GPU"),
+        ("", ["--search"], "the model of the job is unknown"),
+        ("model: llama3-8b\n", ["--search"], "the job does not name its strategy"),
+        ("model: llama3-8b\nstrategy: ddp\ngpus_per_node: 0\n", ["--search"], "GPU"),
         ("", ["--set", "nodes=99999999999"], "at most 100000"),
         ("nodes: 2000\nprocesses_per_node: 1000\n", [], "2,000,000 processes are too many to plan"),
-        ("", ["--from", "nothing"], "no run is called"),
+        ("", ["--pace-of", "nothing"], "no run is called"),
     ],
 )
 def test_what_cannot_be_planned_is_said(more: str, options: list[str], words: str) -> None:

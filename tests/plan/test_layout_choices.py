@@ -1,4 +1,4 @@
-"""What `plan --compare` varies, and the keys of a row: with them, the job trains with its layout."""
+"""What `plan --search` varies, and the keys of a row: with them, the job trains with its layout."""
 
 from __future__ import annotations
 

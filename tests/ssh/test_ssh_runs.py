@@ -99,7 +99,7 @@ def test_a_host_that_another_run_uses_is_refused_with_its_holder(user: SshUser) 
 
 def test_a_profile_is_learned_from_the_hosts_and_used(user: SshUser) -> None:
     user.job("n1 slots=2\nn2\nmissing-host slots=8\n", "hostfile")
-    words = ["sites", "learn", "learned", "--hosts", str(user.home / "hostfile"), "--json"]
+    words = ["sites", "learn", "learned", "--hostfile", str(user.home / "hostfile"), "--json"]
     done = user.launch(*words, "-o", str(user.home / "sites" / "learned.yaml"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

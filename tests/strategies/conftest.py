@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hpc_launch.cli.config import command
+from hpc_launch.cli.main import group
 from hpc_launch.cli.terminal import run_guarded
 from tests.json_output import check_output
 
@@ -44,9 +44,9 @@ def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Captu
         words = list(args)
         if words and words[0] in {"deepspeed", "fsdp"} and not library:
             words.insert(1, "--no-library")
-        monkeypatch.setattr(sys, "argv", ["hpc-launch", *words])
+        monkeypatch.setattr(sys, "argv", ["hpc-launch", "config", *words])
         capsys.readouterr()
-        done = Done(run_guarded(command), *capsys.readouterr())
+        done = Done(run_guarded(group), *capsys.readouterr())
         check_output(["config", *words], done.out)
         return done
 

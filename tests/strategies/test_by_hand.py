@@ -127,8 +127,8 @@ def test_the_nodes_of_a_slurm_job(config: Config, job: Path, monkeypatch: pytest
     [
         (["--script", "x.py", "--json"], "--json requires --job"),
         (["--script", "x.py", "--hosts", "n1"], "--hosts requires --job"),
-        (["--num-nodes", "2"], "Missing option '--script' or '--job'"),
-        (["--job", "job.yaml", "--num-nodes", "2"], "--num-nodes and --job exclude each other"),
+        (["--nodes", "2"], "Missing option '--script' or '--job'"),
+        (["--job", "job.yaml", "--nodes", "2"], "--nodes and --job exclude each other"),
         (["--job", "missing.yaml"], "missing.yaml"),
         (["--job", "job.yaml", "--site", "lab", "--hosts", "n1"], "--hosts is for jobs on Slurm"),
     ],

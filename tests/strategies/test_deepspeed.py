@@ -44,9 +44,9 @@ def found(text: str, **more: Any) -> list[tuple[str, str]]:
         ("--nvme-path /local", "HL613", "to nvme"),
         ("--zero-stage 2 --offload-optimizer nvme --nvme-path /local", "HL614", "use a higher stage"),
         ("--gradient-accumulation 4", "HL610", "set the micro batch or the global batch"),
-        ("--train-batch 4 --world-size 8", "HL610", "use 8"),
-        ("--train-batch 64 --micro-batch 2 --gradient-accumulation 2 --world-size 8", "HL610", "set it to 32"),
-        ("--train-batch 10 --micro-batch 4", "HL610", "use 8 or 12"),
+        ("--global-batch 4 --world-size 8", "HL610", "use 8"),
+        ("--global-batch 64 --micro-batch 2 --gradient-accumulation 2 --world-size 8", "HL610", "set it to 32"),
+        ("--global-batch 10 --micro-batch 4", "HL610", "use 8 or 12"),
         ("--world-size 9 --model-parallel 2", "HL610", "change one of the two"),
     ],
 )
@@ -66,7 +66,9 @@ def test_an_option_that_is_none_is_a_usage_error(config: Config, options: str) -
 
 
 def test_all_faults_are_shown_at_once(config: Config) -> None:
-    done = config("deepspeed", "--bf16", "--fp16", "--offload-param", "nvme", "--train-batch", "5", "--world-size", "2")
+    done = config(
+        "deepspeed", "--bf16", "--fp16", "--offload-param", "nvme", "--global-batch", "5", "--world-size", "2"
+    )
     assert done.codes == {"HL610", "HL611", "HL612", "HL613"}
 
 

@@ -34,7 +34,7 @@ def accelerate(fsdp: str, head: str = "distributed_type: FSDP\n") -> list[tuple[
         ("--sharding-strategy NO_SHARD", "HL627"),
         ("--wrap-class Layer --wrap-policy NO_WRAP", "HL623"),
         ("--wrap-class A,B", "HL623"),
-        ("--num-machines 2 --num-processes 7", "HL610"),
+        ("--nodes 2 --world-size 7", "HL610"),
     ],
 )
 def test_a_request_that_does_not_hold_together_is_refused(config: Config, options: str, code: str) -> None:
@@ -115,7 +115,7 @@ def test_a_file_for_accelerate_without_its_mapping() -> None:
         wrap_class=st.sampled_from([[], ["Layer"]]),
         state_dict=st.sampled_from(["FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"]),
         offload=st.booleans(),
-        num_processes=st.none() | st.integers(1, 8),
+        world_size=st.none() | st.integers(1, 8),
     )
 )
 def test_whatever_is_written_passes_our_own_check(asked: Fsdp) -> None:
@@ -152,7 +152,7 @@ def test_the_trainer_lists_its_keys(tmp_path: Path, config: Config) -> None:
 
 @pytest.mark.torch("accelerate")
 def test_accelerate_has_the_last_word(tmp_path: Path, config: Config) -> None:
-    assert config("fsdp", "--num-processes", "4", library=True).code == 0
+    assert config("fsdp", "--world-size", "4", library=True).code == 0
     (tmp_path / "a.yaml").write_text("distributed_type: FSDP\ngpu_ids: 0\nfsdp_config:\n  fsdp_version: 2\n")
     done = config("fsdp", "--check", "a.yaml", library=True)
     assert (done.code, done.codes) == (3, {"HL629"})

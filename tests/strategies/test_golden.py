@@ -19,7 +19,7 @@ CASES = {
     "zero0.json": ("deepspeed", "--zero-stage", "0"),
     "zero1_fp16.json": ("deepspeed", "--zero-stage", "1", "--fp16", "--gradient-clipping", "0", "--no-overlap"),
     "zero2_cpu.json": ("deepspeed", "--zero_stage", "2", "--offload_optimizer", "--bf16"),
-    "zero3.json": (*STAGE_3, "--train-batch", "256", "--micro-batch", "4", "--world-size", "16", "--buckets", "5e7"),
+    "zero3.json": (*STAGE_3, "--global-batch", "256", "--micro-batch", "4", "--world-size", "16", "--buckets", "5e7"),
     "zero3_cpu.json": (*STAGE_3, "--offload-optimizer", "--offload-param"),
     "zero3_nvme.json": (*STAGE_3, "--offload-optimizer=nvme", "--offload-param=nvme", "--nvme-path", "/local/nvme"),
     "zero2_auto.json": ("deepspeed", "--auto", "--gradient-accumulation", "16", "--bf16", "--offload-optimizer"),
@@ -29,7 +29,7 @@ CASES = {
     ),
     "fsdp1_accelerate.yaml": (
         *("fsdp", "--version", "1", "--sharding-strategy", "HYBRID_SHARD", "--wrap-class", "LlamaDecoderLayer"),
-        *("--num-machines", "2", "--num-processes", "8", "--mixed-precision", "fp16"),
+        *("--nodes", "2", "--world-size", "8", "--mixed-precision", "fp16"),
     ),
     "fsdp2_accelerate.yaml": ("fsdp", "--sharding_strategy", "FULL_SHARD", "--mixed_precision", "BFLOAT16"),
     "fsdp2_size.yaml": (
@@ -51,11 +51,11 @@ CASES = {
     ),
     "hostfile": ("hostfile", "--hosts", "n[1-3],gpu07", "--slots", "8", "--suffix", "i"),
     "torchrun_node1.sh": (
-        *("launcher", "--num-nodes", "4", "--gpus-per-node", "8", "--master-addr", "192.168.1.100"),
+        *("launcher", "--nodes", "4", "--gpus-per-node", "8", "--master-addr", "192.168.1.100"),
         *("--node-rank", "1", "--cpus-per-node", "64", "--script", "my train.py", "--", "--note", "it's $HOME"),
     ),
     "deepspeed_node0.sh": (
-        *("launcher", "--num_nodes", "4", "--num_gpus_per_node", "8", "--master_addr", "192.168.1.100"),
+        *("launcher", "--nodes", "4", "--gpus_per_node", "8", "--master_addr", "192.168.1.100"),
         *("--master_port", "29500", "--node_rank", "0", "--use_deepspeed", "--script", "src/train.py"),
         *("--", "--config", "config.yaml", "--deepspeed", "config/ds_config.json"),
     ),

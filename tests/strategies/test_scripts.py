@@ -57,10 +57,10 @@ def test_deepspeed_reads_the_hostfile(config: Config, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ("--num-nodes 4 --master-addr n1 --node-rank 4", "HL661"),
-        ("--num-nodes 2", "HL662"),
-        ("--num-nodes 2 --master-addr localhost", "HL662"),
-        ("--num-nodes 2 --master-addr n1;reboot", "HL662"),
+        ("--nodes 4 --master-addr n1 --node-rank 4", "HL661"),
+        ("--nodes 2", "HL662"),
+        ("--nodes 2 --master-addr localhost", "HL662"),
+        ("--nodes 2 --master-addr n1;reboot", "HL662"),
     ],
 )
 def test_a_start_that_could_not_work(config: Config, options: str, code: str) -> None:
@@ -81,7 +81,7 @@ def test_the_scripts_of_two_nodes_start_one_training(config: Config, tmp_path: P
         port = str(probe.getsockname()[1] % 20_000 + 10_000)
     steps = []
     for node in ("1", "0"):
-        options = ["--num-nodes", "2", "--gpus-per-node", "2", "--master-addr", host, "--master-port", port]
+        options = ["--nodes", "2", "--gpus-per-node", "2", "--master-addr", host, "--master-port", port]
         options += ["--node-rank", node, "--python", sys.executable, "--script=-my train.py"]
         options += ["--use-deepspeed"] if library == "deepspeed" else []
         assert config("launcher", *options, "-o", f"start-{node}.sh", "--", "--note", "it's $HOME").code == 0
@@ -94,9 +94,9 @@ def test_the_scripts_of_two_nodes_start_one_training(config: Config, tmp_path: P
 
 def test_the_sbatch_script_asks_for_what_was_said(config: Config) -> None:
     done = config(
-        *("slurm", "--num_nodes", "4", "--num_gpus_per_node", "8", "--use_deepspeed", "--time_limit", "48:00:00"),
+        *("slurm", "--nodes", "4", "--gpus_per_node", "8", "--use_deepspeed", "--time_limit", "48:00:00"),
         *("--script", "src/train.py", "--partition", "gpu", "--account", "proj", "--memory", "256G"),
-        *("--module", "cuda/12.2", "--conda", "llm", "-o", "job.sh", "--", "--note", "${paths.x}"),
+        *("--modules", "cuda/12.2", "--conda", "llm", "-o", "job.sh", "--", "--note", "${paths.x}"),
     )
     assert (done.code, done.out) == (0, "")
     assert done.err.startswith("--time-limit: HL515 warning: "), done.err  # no option names checkpoints

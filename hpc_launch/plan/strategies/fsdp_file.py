@@ -41,9 +41,9 @@ class Fsdp(FullySharded, frozen=True, kw_only=True):
     """Mixed precision of the computation."""
     reader: Annotated[Reader, Meta(extra={"name": "--for"})] = "accelerate"
     """Who reads the file: `accelerate launch --config_file`, or TrainingArguments(fsdp_config=...)."""
-    num_machines: Annotated[int, Meta(ge=1)] = 1
+    nodes: Annotated[int, Meta(ge=1)] = 1
     """Nodes, for Accelerate."""
-    num_processes: Annotated[int | None, Meta(ge=1)] = None
+    world_size: Annotated[int | None, Meta(ge=1)] = None
     """Processes over all nodes, for Accelerate; its launcher needs the number."""
 
 
@@ -99,9 +99,9 @@ def _check(asked: Fsdp, place: Callable[[str], Place]) -> list[Finding]:
     if asked.min_params is not None and asked.wrap_policy != "SIZE_BASED_WRAP":
         message = f"{asked.wrap_policy} does not use a minimum number of parameters"
         fault(wrap, message, "min_params", "use the wrap policy SIZE_BASED_WRAP")
-    if asked.num_processes is not None and asked.num_processes % asked.num_machines:
-        message = f"{asked.num_processes} processes cannot be divided evenly over {asked.num_machines} nodes"
-        fault(FindingCode.INCONSISTENT_BATCH, message, "num_processes", "give the total over all nodes")
+    if asked.world_size is not None and asked.world_size % asked.nodes:
+        message = f"{asked.world_size} processes cannot be divided evenly over {asked.nodes} nodes"
+        fault(FindingCode.INCONSISTENT_BATCH, message, "world_size", "give the total over all nodes")
     return findings
 
 
@@ -147,8 +147,8 @@ def accelerate_data(asked: Fsdp) -> dict[str, Any]:
         "downcast_bf16": "no",
         "enable_cpu_affinity": False,
         "mixed_precision": asked.mixed_precision,
-        "num_machines": asked.num_machines,
-        **({"num_processes": asked.num_processes} if asked.num_processes is not None else {}),
+        "num_machines": asked.nodes,
+        **({"num_processes": asked.world_size} if asked.world_size is not None else {}),
         "rdzv_backend": "static",
         "same_network": True,
         "use_cpu": False,
