@@ -161,6 +161,7 @@ def test_one_process_each_host_alone_and_all_in_turn(user: SshUser) -> None:
     assert [(name, state) for name, state, _ in levels][-2:] == [("two nodes", "ok"), ("whole job", "ok")]
 
 
+@pytest.mark.prove
 @pytest.mark.torch("deepspeed")
 def test_ranks_that_are_killed_on_one_host_are_a_crash_and_no_lack_of_memory(user: SshUser) -> None:
     job = job_of(user, SLEEPS, {"name": "deepspeed", "multinode": "pdsh"}, nodes=3)

@@ -92,6 +92,7 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before(user: User) -> None:
     assert json.loads((run / "attempts" / "002" / "end.json").read_text())["resumed_step"] == 5
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 @pytest.mark.parametrize(("launcher", "first"), [("torchrun", "guard.sh"), prove("deepspeed", "node.sh")])
 def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launcher: str, first: str) -> None:

@@ -74,6 +74,7 @@ def test_killed_after_any_step_there_is_one_training_or_none(user: User) -> None
         assert [entry["state"] for entry in listed(one)] == [wanted], step
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_controller_that_answers_too_late_gets_one_job(user_in_trouble: User) -> None:
     user = user_in_trouble

@@ -95,6 +95,7 @@ def why(user: User, name: str, body: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.prove
 def test_one_rank_ends_with_a_code_and_the_others_are_ended(user: User) -> None:
     """The step's code is that of the bystander that srun ended."""
     found = why(user, "seven", 'if [ "$RANK" = 1 ]; then exit 7; fi; sleep 60')

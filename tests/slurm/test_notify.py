@@ -27,6 +27,7 @@ def messages(user: User) -> list[dict[str, Any]]:
     return [json.loads(line) for line in found.splitlines()]
 
 
+@pytest.mark.prove
 def test_a_failed_run_and_a_sweep_tell_once(user: User) -> None:
     user.job("HOOK=http://127.0.0.1:9/token-in-the-address\n", "config/hpc-launch/secrets.env")
     user.cluster.run(["chmod", "600", str(user.home / "config/hpc-launch/secrets.env")], check=True)

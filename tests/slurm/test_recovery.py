@@ -52,6 +52,7 @@ def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User)
     assert any("Stale file handle" in quote["text"] for quote in status["attempts"][0]["evidence"])
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> None:
     # It takes up the newest step, makes one a second, and leaves when it is asked to; the second time it is quicker.

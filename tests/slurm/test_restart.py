@@ -120,6 +120,7 @@ def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> 
     ]
 
 
+@pytest.mark.prove
 def test_spares_are_not_waited_for(user_in_trouble: User) -> None:
     user = user_in_trouble
     text = job(
@@ -195,6 +196,7 @@ def test_a_node_that_slurm_gives_up_before_the_step_begins(system: str | None) -
         ]
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 @pytest.mark.slow
 def test_an_elastic_run_goes_on_with_fewer_nodes_in_its_job(user_in_trouble: User) -> None:

@@ -65,7 +65,7 @@ def attempt_of(user: User) -> Path:
         prove(f"{SERVES} & sleep 3; exit 1", "sleep 120", 1, "server", "exit code 1"),
         (f"{SERVES} & sleep 3; exit 0", "sleep 120", 1, "server", "exit code 0 on {node} while the job needs it"),
         prove("exit 3", "sleep 120", 3, "server", "exit code 3"),
-        (f"{SERVES} & sleep 4; exit 4", "sleep 4.7; exit 5", 4, "server", "exit code 4"),
+        prove(f"{SERVES} & sleep 4; exit 4", "sleep 4.7; exit 5", 4, "server", "exit code 4"),
     ],
     ids=["good", "client-fails", "server-fails", "server-leaves", "server-never-starts", "both-fail"],
 )

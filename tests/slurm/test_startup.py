@@ -47,6 +47,7 @@ def in_image(user: User, name: str, fault: str) -> dict[str, Any]:
     return stuck(user, name, f"PATH={Path(program).parent}:$PATH", container=container)
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_node_that_the_others_wait_for_is_named_while_they_wait_and_afterwards(user: User) -> None:

@@ -71,6 +71,7 @@ def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
     assert json.loads(user.launch("list", "--json").stdout)[0]["state"] != "FAILED"
 
 
+@pytest.mark.prove
 def test_ending_points_submit_the_rest_unattended(user: User) -> None:
     limit_to_three_jobs(user)
     own = ["sbatch", "--partition=high", "--array=0-1", "--output=/dev/null", "--wrap=sleep 15"]
