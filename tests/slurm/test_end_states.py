@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.cluster.faults import wait_until
 from tests.slurm.user import User
 
