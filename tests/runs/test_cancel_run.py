@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import SubmitUnknown, Unreachable
+from hpc_launch.plan.recorded_parts import RetryPlan
+from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.submitting.cancel_run import cancel_run, carry_out
 from hpc_launch.runs.submitting.submit_attempt import submit_new
@@ -145,3 +147,19 @@ def test_a_submission_that_is_not_settled(runs: Path, scheduler: FakeScheduler) 
 
     assert cancel_run(run, scheduler) == []
     assert status_of(run, scheduler).state == "CANCELLED"
+
+
+def test_the_job_that_waits_for_the_end_of_another_is_cancelled_before_it(
+    runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"recovery": RetryPlan(successor=True)}
+    run, _, job = submit_new(prepared(runs, plan=plan), scheduler)
+    scheduler.start(job)
+    waiting = Reader().read(run.attempt(1)).successor
+    assert waiting is not None
+    order: list[str] = []
+    monkeypatch.setattr(scheduler, "cancel", order.append)
+
+    cancel_run(run, scheduler)
+
+    assert order == [waiting.job_id, job]

@@ -46,23 +46,25 @@ def cancel_run(
     refuse_other_users_run(run)
     journal = Journal(run)
     by = by or user()
-    cancelled: list[str] = []
     unreached: Unreachable | None = None
+    alive = []
     for attempt in run.attempts():
         files = Reader().read(attempt)
         if files.void is not None or files.final is not None:
             continue
+        alive.append(attempt)
         journal.note("cancel asked", attempt=attempt.number, job_id=files.job_id, by=by)
         with suppress(OSError):
             if files.cancel is None and files.end is None:
                 request_cancel(attempt.cancel, by)
             abandon(attempt, f"{CANCELLED} by {by}")
+    _block_next_attempt(run, by, undecided=undecided)
+    cancelled = cancel_successor(run, scheduler)  # first: it starts when the job that it waits for has ended
+    for attempt in alive:
         try:
             cancelled.extend(_cancel(Reader().read(attempt), scheduler, arrays))
         except Unreachable as error:
             unreached = error
-    _block_next_attempt(run, by, undecided=undecided)
-    cancelled.extend(cancel_successor(run, scheduler))
     if unreached is not None:
         raise unreached
     return sorted(set(cancelled))
