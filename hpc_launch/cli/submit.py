@@ -189,7 +189,8 @@ def resubmit_command(
 def cancel_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Cancel runs. Pending and running jobs are cancelled; a job that is still being submitted exits without training.
 
-    Cancelling a finished run is not an error.
+    Prints a line for each run, and goes on with the others where one cannot be cancelled; the exit code is then the
+    highest of all. Cancelling a finished run is not an error.
 
     \b
     hpc-launch cancel @last
@@ -211,7 +212,9 @@ def cancel_command(runs: tuple[str, ...], as_json: bool) -> int:
             message = "\n".join(map(clean, cancel(folder, index, TERMINAL).splitlines()))
         except UserError as error:
             TERMINAL.fail(error)
-            code = error.exit_code
+            code = max(code, error.exit_code)
+            if not as_json:
+                click.echo(f"{folder.name}: not cancelled")
             continue
         cancelled.append({"run": folder.name, "message": message})
         if not as_json:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from hpc_launch.runs.records.run_info import read_journals
 from tests.runs.samples import read_json
 from tests.view.home import LONG, Home
@@ -42,3 +46,17 @@ def test_several_at_once_and_none_where_one_is_misspelt(home: Home) -> None:
     home.call("watch", "first", "second", code=1)
     assert {row["state"] for row in home.json("list")} == {"CANCELLED"}
     assert second.attempt(1).cancel.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_each_outcome_has_a_line_and_the_exit_code_is_the_worst(home: Home) -> None:
+    """Where several fail: a scheduler that nobody reaches, then a run of another user."""
+    alive, silent, foreign = (home.submit(LONG, name=name) for name in ("alive", "silent", "foreign"))
+    silent.info.write_text(silent.info.read_text().replace('"scheduler": "local"', '"scheduler": "slurm"'))
+    os.chown(foreign.path, 65534, 65534)
+    done = home.call("cancel", "silent", str(foreign.path), "alive", code=4)
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [f"{silent.name}: not cancelled", f"{foreign.name}: not cancelled"]
+    assert lines[2].startswith(f"{alive.name}: cancelled job ")
+    assert done.stderr.count("error: ") == 2
+    os.chown(foreign.path, 0, 0)
