@@ -25,6 +25,7 @@ OUTPUTS: Mapping[str, tuple[Any, ...]] = {
     "list": (list[runs.ListedRun],),
     "why": (runs.Why,),
     "explain": (list[jobs.Value],),
+    "prune": (list[runs.Pruned],),
     "nodes list": (list[sites.BadNode],),
     "nodes clear": (list[str],),
     "nodes leases": (list[sites.HostLeases],),

@@ -56,6 +56,22 @@ class Cancelled(Output):
     message: Annotated[str, doc("the outcome, as text for people")]
 
 
+class Pruned(Output):
+    """A run that is over, or what an interrupted deletion left, and what of it is deleted."""
+
+    run: Annotated[str, doc("the run's full name")]
+    state: Annotated[str | None, doc("its state; null for the rest of an interrupted deletion")]
+    folder: Annotated[str, doc("its folder")]
+    ended: Annotated[float | None, doc("when its last attempt ended, in seconds since the epoch; null if unknown")]
+    code: Annotated[int, doc("bytes on disk of the copies of its code")]
+    logs: Annotated[int, doc("the same of logs, records and all else")]
+    checkpoints: Annotated[int, doc("the same of the checkpoints in its folder")]
+    deletes: Annotated[list[str], doc("what may be deleted: its folder, or checkpoints in it")]
+    frees: Annotated[int, doc("bytes that this frees; files with several hard links count as nothing")]
+    kept: Annotated[str | None, doc("why the run is not deleted; null if it is")]
+    deleted: Annotated[bool, doc("whether it is done: with `--yes`, unless an error prevented it")]
+
+
 class Attempt(Output):
     """An attempt of a run."""
 

@@ -45,6 +45,7 @@ SECTIONS = {
         "containers": "build, pull and check container images",
     },
     "Administer": {
+        "prune": "delete what old runs hold: code, logs, checkpoints",
         "nodes": "show and clear the nodes recorded as bad",
         "completion": "print the shell completion script",
     },

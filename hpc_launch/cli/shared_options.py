@@ -59,6 +59,16 @@ def yes_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return click.option("-y", "--yes", is_flag=True, help=help_)
 
 
+def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The seconds of a duration such as 30d, for an option's callback. Raises BadParameter."""
+    from hpc_launch.job.units import parse_duration
+
+    try:
+        return None if value is None else parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
 def _show_program(event: str, details: tuple[Any, ...]) -> None:
     """Show a program that this process starts, by Python's own audit event."""
     if event == "subprocess.Popen":

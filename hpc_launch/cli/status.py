@@ -20,6 +20,7 @@ from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.pruned_runs import pruned_runs
 from hpc_launch.runs.run_index import Index, IndexEntry, user_index
 from hpc_launch.runs.status.run_status import RUN_STATES, RunStatus
 from hpc_launch.service.poll import active_runs, poll_runs, poll_unfinished, poll_whole
@@ -130,6 +131,8 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
         echo_json([_as_json(status, goodput=goodput) for _, status in chosen])
         return
     shown = [status for _, status in chosen]
+    if pruned := pruned_runs(index.folder):
+        print_note(f"{len(pruned)} run{'s were' if len(pruned) > 1 else ' was'} deleted by `hpc-launch prune`")
     if not shown:
         nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
         print_note("no run is in this state" if index.count() else nothing)

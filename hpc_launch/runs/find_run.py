@@ -9,6 +9,7 @@ from pathlib import Path
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.runs.groups.group_folder import PipelineFolder, as_pipeline, find_point, find_stage, stage_of, sweep_of
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.pruned_runs import pruned_runs
 from hpc_launch.runs.records.submission import read_claim, was_refused
 from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.schedulers.local.local_jobs import host_with
@@ -81,6 +82,8 @@ def _find_run(text: str, index: Index) -> RunFolder:
     if len(candidates) == 1:
         return RunFolder(candidates[0])
     if not candidates:
+        if (pruned := pruned_runs(index.folder).get(text.partition("/")[0])) is not None:
+            raise UsageError(pruned)
         raise UsageError(f"no run is called {text!r}", hint=_near(text, index.entries(limit=NEAR)))
     names = ", ".join(folder.name for folder in candidates[:SHOWN])
     more = f" and {len(candidates) - SHOWN} more" if len(candidates) > SHOWN else ""

@@ -61,6 +61,7 @@ TABLE = {
 }
 """Commands with their exit codes."""
 ELSEWHERE = {
+    "prune": "tests/cli/test_prune.py",
     "drill": "tests/retry/test_drill_run.py",
     "containers build": "tests/slurm/test_apptainer_images.py",
     "containers pull": "tests/images/test_pull_image.py",
