@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from heapq import merge
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import click
 
 from hpc_launch.cli.follow import follow
-from hpc_launch.cli.shared_options import complete_run, echo_json, json_option
+from hpc_launch.cli.shared_options import complete_run, complete_site, echo_json, json_option, seconds
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import TimeAccount
@@ -99,6 +100,10 @@ DEFAULT_LIMIT = 50
     metavar="STATE",
     help=f"List only runs in this state ({', '.join(state.lower() for state in RUN_STATES)}). Repeatable.",
 )
+@click.option("--site", "where", metavar="NAME", shell_complete=complete_site, help="List only runs on this site.")
+@click.option(
+    "--since", "age_s", callback=seconds, metavar="TIME", help="List only runs submitted within this time, such as 2d."
+)
 @click.option(
     "-n",
     "most",
@@ -112,20 +117,24 @@ DEFAULT_LIMIT = 50
     help="Show where the time of each run went: the share of productive training, and what took the rest.",
 )
 @json_option
-def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_json: bool) -> None:
+def list_command(
+    states: tuple[str, ...], where: str | None, age_s: int | None, most: int | None, goodput: bool, as_json: bool
+) -> None:
     """List your runs, newest first, with state, progress and time left.
 
     \b
     hpc-launch list
-    hpc-launch list --state failed -n 5
+    hpc-launch list --state failed --since 2d --site mycluster
     hpc-launch list --goodput
     hpc-launch list --json
     """
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
-    polled = _poll(index, states, limit)
+    among, after = None if where is not None else limit, -math.inf if age_s is None else time.time() - age_s
+    found = (_poll(index, states, among), index.finished(states, among))
+    newest = merge(*found, key=lambda one: (one[0].created, one[0].run), reverse=True)
     chosen = islice(
-        merge(polled, index.finished(states, limit), key=lambda one: (one[0].created, one[0].run), reverse=True), limit
+        (one for one in takewhile(lambda one: one[0].created >= after, newest) if where in (None, one[0].site)), limit
     )
     if as_json:
         echo_json([_as_json(status, goodput=goodput) for _, status in chosen])
@@ -135,14 +144,14 @@ def list_command(states: tuple[str, ...], most: int | None, goodput: bool, as_js
         print_note(f"{len(pruned)} run{'s were' if len(pruned) > 1 else ' was'} deleted by `hpc-launch prune`")
     if not shown:
         nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
-        print_note("no run is in this state" if index.count() else nothing)
+        print_note("no run is like that" if index.count() else nothing)
         return
     if goodput:
         write_lines(goodput_lines(shown, _accounts(shown)))
     else:
         show(shown)
     omitted = index.count() - len(shown)
-    if omitted and most is None and not states:
+    if omitted and most is None and not (states or where or age_s is not None):
         print_note(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all")
 
 

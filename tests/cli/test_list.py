@@ -41,6 +41,15 @@ def test_by_state_and_number(shared_home: Home, three: list[str]) -> None:
     shared_home.call("list", "-n", "0", code=2)
 
 
+def test_by_site_and_time(shared_home: Home, three: list[str]) -> None:
+    assert len(shared_home.json("list", "--site", "local", "--since", "1h")) == 3
+    assert len(shared_home.json("list", "--site", "local", "-n", "2")) == 2
+    for words in (["--site", "other"], ["--since", "0"]):
+        assert shared_home.json("list", *words) == []
+        assert shared_home.call("list", *words).stderr == "no run is like that\n"
+    assert "Invalid value for '--since'" in shared_home.call("list", "--since", "soon", code=2).stderr
+
+
 def test_when_there_is_nothing(home: Home) -> None:
     assert home.json("list") == []
     done = home.call("list")
