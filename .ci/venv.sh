@@ -57,7 +57,7 @@ fi
 install "hpc-launch" --editable .
 if [[ $what == test ]]; then
     install "DeepSpeed" deepspeed
-    install "libraries that the tests train with" --editable '.[train,libraries]'
+    install "libraries that the tests train with" --editable '.[train,libraries,mcp]'
 fi
 if [[ $what != quickstart ]]; then
     install "the development tools" --editable '.[dev]'

@@ -47,6 +47,7 @@ SECTIONS = {
     "Administer": {
         "prune": "delete what old runs hold: code, logs, checkpoints",
         "nodes": "show and clear the nodes recorded as bad",
+        "mcp": "serve assistants over the Model Context Protocol",
         "completion": "print the shell completion script",
     },
 }

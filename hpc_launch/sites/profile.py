@@ -227,6 +227,21 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Job file keys that apply unless the job overrides them, such as `env`."""
 
 
+class AgentLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What assistants may submit by `hpc-launch mcp`. Hours are those of one GPU, with all attempts of a job."""
+
+    gpu_hours_per_job: Annotated[float, Meta(ge=0)]
+    """The most that one job may use."""
+    gpu_hours_per_day: Annotated[float, Meta(ge=0)]
+    """The most that all jobs of the last 24 hours may use together."""
+    jobs_per_day: Annotated[int, Meta(ge=0)] = 100
+    """The most jobs, points of sweeps included."""
+    sites: list[str] | None = None
+    """The sites that may be used. Default: all."""
+    queues: list[str] | None = None
+    """The queues that may be used. Default: all."""
+
+
 class Overlay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A user's own `user.yaml`: settings that do not belong in a shared profile, such as the account."""
 
@@ -236,3 +251,5 @@ class Overlay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Job file keys for one site, by its name."""
     profiles: dict[str, dict[str, Any]] = {}
     """Site profile keys for one site, by its name, such as `paths`. This is the topmost layer of the profile."""
+    agents: AgentLimits | None = None
+    """What assistants may submit. Default: nothing."""
