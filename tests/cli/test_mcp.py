@@ -83,7 +83,7 @@ def test_without_limits_an_assistant_only_reads(home: Home) -> None:
     )
     assert not {"submit", "cancel", "resubmit"} & set(tools)
     assert (valid["exit_code"], valid["result"]) == (0, [])
-    assert plan["result"]["nodes"] == 1
+    assert plan["result"]["world_size"] == 1
     assert script["result"].startswith("#!/bin/bash")
     assert "perlmutter" in str(sites["result"])
     assert "HL201" in finding["result"]
