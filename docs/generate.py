@@ -191,7 +191,7 @@ def verbs() -> str:
     lines += ["| exit code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     lines.append("")
-    context = click.Context(group, info_name="hpc-launch", max_content_width=WIDTH, terminal_width=WIDTH)
+    context = click.Context(group, info_name="hpc-launch", terminal_width=WIDTH, **group.context_settings)
     for verb in VERBS:
         command = group.get_command(context, verb)
         if command is None:
