@@ -21,7 +21,7 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.config_by_hand import by_hand, find_script, job_options
 from hpc_launch.cli.render import report
-from hpc_launch.cli.shared_options import LazyGroup
+from hpc_launch.cli.shared_options import LazyGroup, json_option, output_option, set_option, site_option
 from hpc_launch.cli.terminal import print_note, warn, write_text
 from hpc_launch.job.type_hints import descriptions
 from hpc_launch.script.render import render
@@ -141,8 +141,6 @@ def _load(name: str) -> click.Command:
         defaults = dict(zip(reversed(request.__struct_fields__), reversed(request.__struct_defaults__), strict=False))
         texts = descriptions(request)
         params += [_param(field, hints[field], defaults, texts.get(field, "")) for field in request.__struct_fields__]
-    file = click.Path(path_type=Path)
-    params.append(click.Option(["-o", "--output"], type=file, metavar="FILE", help="Write to FILE instead of stdout."))
     if name in {"deepspeed", "fsdp"}:
         params += _check_options("deepspeed" if name == "deepspeed" else "accelerate")
     if name in {"hostfile", "launcher"}:
@@ -169,7 +167,9 @@ def _load(name: str) -> click.Command:
         return _finish((None if plan is None else render(plan, standalone=True), findings), output)
 
     text = f"{form.about[0].upper()}{form.about[1:]}.\n\n\b\nhpc-launch {form.example}"
-    return click.Command(name, callback=call, params=params, help=text, short_help=form.about)
+    made = output_option(click.Command(name, callback=call, params=params, help=text, short_help=form.about))
+    made = set_option(site_option(made)) if name in {"hostfile", "launcher"} else made
+    return made if name in {"megatron", "slurm"} else json_option(made)
 
 
 @click.group(
@@ -195,7 +195,6 @@ def _check_options(library: str) -> list[click.Parameter]:
         click.Option(
             ["--python"], metavar="PYTHON", help=f"Python interpreter with {library} installed, to validate with."
         ),
-        click.Option(["as_json", "--json"], is_flag=True, help="Print JSON, with --check."),
         click.Option(
             ["--library/--no-library"], default=True, help=f"Validate with {library} itself if it is installed."
         ),

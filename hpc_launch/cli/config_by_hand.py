@@ -11,7 +11,7 @@ import click
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding
-from hpc_launch.cli.shared_options import complete_site, echo_json
+from hpc_launch.cli.shared_options import echo_json
 from hpc_launch.cli.terminal import print_note, print_site_and_warnings
 from hpc_launch.job.hostlist import expand
 from hpc_launch.plan import job_of_options
@@ -28,11 +28,6 @@ def job_options(name: str) -> list[click.Parameter]:
     path = click.Path(path_type=Path)
     options: list[click.Parameter] = [
         click.Option(["--job"], type=path, metavar="JOB.yaml", help="Take everything from the plan of this job file."),
-        click.Option(["--site"], metavar="NAME", shell_complete=complete_site, help="Its site profile, with --job."),
-        click.Option(
-            ["sets", "--set"], multiple=True, metavar="KEY=VALUE", help="Override a key of it, with --job. Repeatable."
-        ),
-        click.Option(["as_json", "--json"], is_flag=True, help="Print JSON, with --job."),
     ]
     if name == "launcher":
         text = "The nodes of a Slurm job, with --job. Default: those of the job around this command."
