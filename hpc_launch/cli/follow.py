@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.cli.shared_options import is_set
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, run_there
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import user_index
@@ -55,7 +56,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
     Returns the exit code: 0 if all completed, 1 if one did not complete or is stuck, 130 after Ctrl-C.
     """
     index, shown, groups = user_index(os.environ), dict[str, str](), any(map(poll.is_group, runs))
-    display = None if groups else follower(sys.stderr, many=len(runs) > 1)
+    display = None if groups or is_set("quiet") else follower(sys.stderr, many=len(runs) > 1)
 
     def show(statuses: Iterable[RunStatus]) -> None:
         for status in statuses:

@@ -19,7 +19,12 @@ from hpc_launch.view.format_values import ago, aligned, clean
 
 @click.command("prune")
 @click.option(
-    "--older-than", "age_s", default="30d", callback=seconds, metavar="TIME", help="Ended so long ago. Default: 30d."
+    "--older-than",
+    "age_s",
+    default="30d",
+    callback=seconds,
+    metavar="TIME",
+    help="Only runs that ended so long ago. Default: 30d.",
 )
 @click.option(
     "--state",
@@ -29,7 +34,12 @@ from hpc_launch.view.format_values import ago, aligned, clean
     help="Only runs in this state. Repeatable.",
 )
 @click.option(
-    "--keep-checkpoints", "keep", type=click.IntRange(min=1), default=1, metavar="N", help="The newest N. Default: 1."
+    "--keep-checkpoints",
+    "keep",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Keep the newest N of each run. Default: 1.",
 )
 @yes_option("Delete without asking.")
 @json_option

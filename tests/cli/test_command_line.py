@@ -91,6 +91,9 @@ def test_quiet_and_verbose_before_and_after_the_verb(home: Home) -> None:
     assert "1 job file checked, no errors" in home.call("validate", job).stderr
     (home.path / "bad.yaml").write_text(JOB + "node: 2\n")
     assert "HL010" in home.call("submit", str(home.path / "bad.yaml"), "-q", code=3).stderr, "errors are no notes"
+    run = home.submit("sleep 2")
+    said = home.call("watch", "-q", run.name).stderr
+    assert said.startswith(f"{run.name} COMPLETED after"), "not how it went on before"
     shown = home.call("-v", "submit", job, "-v").stderr
     started = [line for line in shown.splitlines() if line.startswith("+ ")]
     assert len(started) == len(set(started)) > 0
