@@ -23,6 +23,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.own_folder import TOMB, contents, delete
 from hpc_launch.runs.pruned_runs import remember
 from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
 from hpc_launch.runs.records.run_info import why_not_own
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
@@ -170,6 +171,9 @@ def _checkpoints(folders: Sequence[Path], over: Collection[str], keep: int) -> C
         for run in _with_parts(RunFolder(Path(folder))):
             rule = rule_of(run)
             if rule is None:
+                plan = newest_plan(run) if run.attempts() else PlanRecord()
+                if plan is None or plan.checkpoint is not None:
+                    result.keep(str(run.path), f"the plan of {run.name} does not tell where its checkpoints are")
                 continue
             if folder not in over:
                 result.keep(os.path.realpath(rule.folder), f"{run.name} has its checkpoints there")

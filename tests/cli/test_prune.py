@@ -117,7 +117,7 @@ def test_a_run_that_lives_or_may_continue_stays(home: Home) -> None:
     (home.path / "job.yaml").write_text(
         "{name: sweep, site: local, launcher: none, time: 5, hang: false, retry: {max_attempts: 1}, "
         f"command: [sh, -c, 'test $0 = 0 || while [ ! -e {home.path}/go ]; do sleep 0.1; done'], "
-        "sweep: {grid: {args: [[0], [1]]}}}"
+        "sweep: {grid: {args: [[0], [1]]}}, checkpoint: {dir: '${run.dir}/checkpoints', pattern: 'step-([0-9]+)'}}"
     )
     sweep = RunFolder(Path(home.json("submit", str(home.path / "job.yaml"))["folder"]))
     (undecided,) = ended(home, "undecided", body="exit 1")
@@ -128,8 +128,12 @@ def test_a_run_that_lives_or_may_continue_stays(home: Home) -> None:
     (home.path / "go").touch()
     let_go(running)
     home.call("watch", running.name, sweep.name)
+    point = RunFolder(sweep.path / f"{sweep.name}.1")
+    for step in (1, 2):
+        checkpoint(point, step)
     home.call(*NOW, "--yes")
-    assert {path.name for path in home.runs.iterdir()} == {submitting.name, undecided.name}
+    assert {path.name for path in home.runs.iterdir()} == {submitting.name, undecided.name, sweep.name}
+    assert [path.name for path in (point.path / "checkpoints").iterdir()] == ["step-2"]
 
 
 def test_the_newest_complete_checkpoints_stay(home: Home) -> None:
@@ -173,6 +177,10 @@ def test_what_may_be_a_checkpoint_stays(home: Home) -> None:
     (run.path / "out").mkdir()
     (run.path / "out" / "model.safetensors").write_bytes(b"x" * MIB)
     assert "out/model.safetensors may be a checkpoint" in kept(home, run)
+    (run.path / "out" / "model.safetensors").rename(run.path / "out" / "model")
+    for torn in ("{", json.dumps({"checkpoint": {"dir": [None, "/out"], "pattern": "model("}})):
+        run.attempt(1).plan.write_text(torn)
+        assert "does not tell where its checkpoints are" in kept(home, run)
 
 
 @pytest.mark.parametrize(
