@@ -60,9 +60,8 @@ def static_levels(
     size = job_size(ValueFiller(prepared.loaded.resolved, []))
     node = size.node_class if size is not None else None
     yield from software_levels(prepared, job, site, sets, node.arch if node is not None else None)
-    if prepared.plan.scheduler == "slurm":
-        yield limits_level(prepared.plan, scheduler, node.gpu_type if node is not None else None)
-        yield reservations_level(prepared.plan, scheduler)
+    yield from filter(None, [limits_level(prepared.plan, scheduler, node.gpu_type if node is not None else None)])
+    yield from filter(None, [reservations_level(prepared.plan, scheduler)])
     if prepared.plan.hosts:
         yield hosts_level(prepared.plan)
     yield queue_level(prepared, scheduler)
@@ -91,13 +90,13 @@ def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
 MOST_LINES = 5
 
 
-def limits_level(plan: LaunchPlan, scheduler: Scheduler, gpu_type: str | None = None) -> Level:
-    """The limits of the account, the QOS and the partition against what the job asks for."""
+def limits_level(plan: LaunchPlan, scheduler: Scheduler, gpu_type: str | None = None) -> Level | None:
+    """The limits of the account, the QOS and the partition against what the job asks for; None without limits."""
     try:
         found = scheduler.limits(option(plan, "account"), option(plan, "partition"), option(plan, "qos"))
     except Unreachable as error:
         return Level("limits", "not checked", (str(error),))
-    return judge_limits(found, wanted(plan, gpu_type), plan.fewest_nodes)
+    return judge_limits(found, wanted(plan, gpu_type), plan.fewest_nodes) if found is not None else None
 
 
 def wanted(plan: LaunchPlan, gpu_type: str | None = None) -> dict[str, int]:
@@ -149,12 +148,15 @@ def _amount(limit: Limit, amount: int) -> str:
     return format_time(amount) if limit.resource == "wall" else str(amount)
 
 
-def reservations_level(plan: LaunchPlan, scheduler: Scheduler) -> Level:
-    """Reservations of the partition's nodes that begin before the job would end, and the job's own reservation."""
+def reservations_level(plan: LaunchPlan, scheduler: Scheduler) -> Level | None:
+    """Reservations of the partition's nodes that begin before the job would end, and the job's own reservation; None
+    where the scheduler has no such thing."""
     try:
         found = scheduler.reservations(option(plan, "partition"))
     except Unreachable as error:
         return Level("reservations", "not checked", (str(error),))
+    if found is None:
+        return None
     return judge_reservations(found, plan.fewest_nodes, plan.time_limit_s, option(plan, "reservation"), time.time())
 
 

@@ -125,7 +125,7 @@ def _unhealthy(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str,
     if not avoided:
         return ()
     scheduler = scheduler_for("slurm")
-    known = scheduler.known([one.node for one in avoided])  # sbatch refuses a job that excludes an unknown node
+    known = scheduler.nodes([one.node for one in avoided])  # sbatch refuses a job that excludes an unknown node
     size = scheduler.size(plan.partition) if known else None
     candidates = [one for one in avoided if one.node in known]
     return excluded_nodes(candidates, size, plan.least_nodes, [*plan.exclude, *exclude])

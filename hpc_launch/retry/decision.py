@@ -85,7 +85,7 @@ def hosts_back(context: RetryContext, verdict: VerdictRecord) -> Iterator[str]:
         return
     earlier = (one for one in context.verdicts_before() if one is not None and one.cause in COMES_BACK)
     for host in dict.fromkeys(host for one in earlier for host in one.exclude):
-        if host in plan.excluded and host not in verdict.exclude and not context.scheduler.down([host]):
+        if host in plan.excluded and host not in verdict.exclude and not context.scheduler.nodes([host]).get(host):
             yield host
 
 
@@ -141,8 +141,8 @@ def diagnose_now(context: RetryContext, *, inside: bool) -> Diagnosis | None:
         return found
     evidence = structs.replace(gather(context.attempt, rules, context.view.final_record), driver=facts)
     if context.slurm and may_be_node_failure(evidence, rules):
-        down = context.scheduler.down(evidence.nodes)
-        states = tuple((node, state) for node, state in down.items() if _FAILED.match(state))
+        known = context.scheduler.nodes(evidence.nodes)
+        states = tuple((node, state) for node, state in known.items() if _FAILED.match(state))
         evidence = structs.replace(evidence, driver=structs.replace(facts, node_states=states))
     return with_role(with_original(diagnose(evidence, rules), context.run), context.attempt)
 

@@ -194,7 +194,7 @@ def _follow(
     postponed = view.files.postponed
     if postponed is not None and 0 <= view.now - postponed.tried < RETRY_S:
         return DriverOutcome("waiting", postponed.words)
-    if not context.slurm and verdict.not_before > view.now:
+    if "begin" not in scheduler.takes and verdict.not_before > view.now:
         return DriverOutcome("waiting", f"the next attempt follows in {verdict.not_before - view.now:.0f} s")
     if verdict.withdrawn and view.live is not None:
         with suppress(SchedulerError):
@@ -210,8 +210,8 @@ def _follow(
     if continued is not None:
         return continued
     # The old job must end before the new one starts. A dependency makes Slurm wait for that, without polling.
-    ending = context.slurm and view.final_record is None and script_ended(view)
-    after = view.job_id if ending or inside else None
+    ending = ("dependency" in scheduler.takes or inside) and view.final_record is None and script_ended(view)
+    after = view.job_id if "dependency" in scheduler.takes and (ending or inside) else None
     try:
         back = tuple(hosts_back(context, verdict))
         wanted = structs.replace(verdict, readmit=(*verdict.readmit, *back))

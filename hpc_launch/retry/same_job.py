@@ -131,7 +131,7 @@ def _nodes(
         most = plan.nodes or most
     fewest = context.plan.least_nodes if context.plan.elastic else most
     avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
-    avoided.update(lost, context.scheduler.down(held))
+    avoided.update(lost, (node for node, state in context.scheduler.nodes(held).items() if state))
     healthy = [node for node in held if node not in avoided]
     if not healthy or len(healthy) < fewest or healthy[0] != held[0]:
         return None

@@ -9,6 +9,10 @@ BATCH_LOG = "batch.log"
 LOCAL_STATE = "local.json"
 FIRST = "001"
 """The folder of a run's first attempt."""
+JOB_ID = "HPC_LAUNCH_JOB_ID"
+JOB_MARKER = "HPC_LAUNCH_LOCAL_JOB"
+"""Variables that every process of a local job inherits: the job id for its script, and `ID:FOLDER` as its marker,
+because ids are unique only within a state folder."""
 ELSEWHERE = "elsewhere.json"
 """In a run folder that another host has: `host` is its name for ssh."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
 from hpc_launch.base.errors import Unreachable, UsageError
-from hpc_launch.schedulers.job_files import BATCH_LOG
+from hpc_launch.base.files import write_atomic
+from hpc_launch.schedulers.job_files import BATCH_LOG, JOB_ID, JOB_MARKER, SCRIPT
 
 Scope = Literal["job", "node", "user", "account", "group"]
 
@@ -119,6 +122,21 @@ class Submission:
         """The log of the batch script. Those of the tasks of an array are FOLDER/TASK.log."""
         return self.folder / BATCH_LOG
 
+    def write_script(self) -> Path:
+        """Write the script to the attempt folder unless it is there. Raises OSError, UnicodeError."""
+        path, text = self.folder / SCRIPT, self.script.encode("utf-8", "surrogateescape")
+        if not os.path.exists(path) or path.read_bytes() != text:
+            write_atomic(path, self.script)
+        return path
+
+    def job_environment(self, job_id: str | None = None) -> dict[str, str]:
+        """The job's environment: this process's, without the variables of an enclosing job, the secrets and the id."""
+        from hpc_launch.schedulers.slurm.run_command import submission_environment
+
+        variables = submission_environment(self.environment)
+        kept = {name: value for name, value in variables.items() if name not in (JOB_ID, JOB_MARKER)}
+        return kept | ({JOB_ID: job_id} if job_id is not None else {})
+
 
 class JobRecord(Struct, frozen=True):
     """The state of a job by one source, as in final.json. Times are seconds since the epoch; None means unknown."""
@@ -161,42 +179,54 @@ class PartlyUnreachable(Unreachable):
         self.records, self.errors = records, errors
 
 
-class Cancelling(Protocol):
-    """What cancelling a run needs of a scheduler."""
+class Scheduler(Protocol):
+    """Slurm, hosts reached by ssh, or the local machine.
 
+    A scheduler has to submit a job, find it again, and tell its state and cancel it. The others are for what it can do
+    besides; the answers given here are those of one that cannot, or does not know. Every method returns in bounded
+    time.
+    """
+
+    takes: ClassVar[frozenset[str]] = frozenset()
+    """The options of an attempt that it follows: `begin` (`--begin=now+SECONDS`), `dependency`
+    (`--dependency=afterany:ID`), `exclude` (`--exclude=NODES`). Without `begin`, a driver waits before it submits."""
+
+    @abstractmethod
+    def submit(self, submission: Submission) -> str:
+        """Submit the job and return its id. Raises SubmitRefused (NotWritten for a file error) or SubmitUnknown."""
+
+    @abstractmethod
     def find(self, job_name: str) -> list[JobRecord]:
         """All jobs of this user with exactly this name, active or ended. Raises Unreachable if that is unknown."""
 
+    @abstractmethod
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         """The records of these jobs; unknown ids are omitted. Raises Unreachable, or PartlyUnreachable if
         only some of the jobs can be queried.
 
-        One batched query, at most every 10 s per user: a file shared by the user's processes caches the answer.
-        `fresh` bypasses the limit, for a user's own command after a change.
+        One query for all of them. An answer may be some seconds old, unless it has to be `fresh`: for a user's own
+        command after a change.
         """
 
+    @abstractmethod
     def cancel(self, job_id: str) -> None:
         """Cancel a job. Cancelling an ended job is not an error. Raises Unreachable."""
 
+    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits | None:  # noqa: ARG002
+        """The limits of a job of this user with these options; None if it has none. Raises Unreachable."""
+        return None
 
-class Scheduler(Cancelling, Protocol):
-    """Slurm, hosts reached by ssh, or the local machine. Every method returns in bounded time.
-
-    The answers given here are those of a scheduler without a queue, in which jobs start at once.
-    """
-
-    def submit(self, submission: Submission) -> str:
-        """Submit the job and return its id. Raises SubmitRefused (NotWritten for a file error) or SubmitUnknown."""
-
-    def test_only(self, submission: Submission) -> str:
+    def test_only(self, submission: Submission) -> str:  # noqa: ARG002
         """The scheduler's estimate of when and where the job would start. Raises SubmitRefused, Unreachable."""
+        raise Unreachable("this scheduler does not say when a job would start")
+
+    def warn(self, job_id: str, *, preempt: bool = False) -> None:  # noqa: ARG002
+        """Send the signal that precedes the time limit or, with `preempt`, a preemption. Raises Unreachable."""
+        raise Unreachable(f"cannot warn {job_id}", "this scheduler sends no such signal on request")
 
     def must_wait(self, script: str, run_folder: Path) -> str | None:  # noqa: ARG002
         """Why the job could not start now and has no queue to wait in, as text; None where it can or has."""
         return None
-
-    def warn(self, job_id: str, *, preempt: bool = False) -> None:
-        """Send the signal that precedes the time limit or, with `preempt`, a preemption. Raises Unreachable."""
 
     def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
         """Let a pending job use none of these nodes. Raises Unreachable where that cannot be changed."""
@@ -210,30 +240,21 @@ class Scheduler(Cancelling, Protocol):
         """The name of the cluster; None if unknown."""
         return None
 
-    def down(self, nodes: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
-        """Those of these nodes that are out of service, with their state; empty if unknown."""
+    def nodes(self, names: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
+        """Those of these names that are nodes, each with its state if it is out of service, or ''; none if unknown."""
         return {}
-
-    def known(self, nodes: Sequence[str]) -> frozenset[str]:  # noqa: ARG002
-        """Which of these names are nodes of the cluster; none if the scheduler does not answer. Each is one plain
-        name."""
-        return frozenset()
 
     def pending_reasons(self, partition: str | None) -> dict[str, int]:  # noqa: ARG002
         """How many jobs of all users wait in a partition, by reason; empty if unknown."""
         return {}
 
-    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:  # noqa: ARG002
-        """The limits of a job of this user with these options. Raises Unreachable."""
-        return QueueLimits()
-
     def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:  # noqa: ARG002
         """What bounds job arrays with these options now; None without job arrays. Raises Unreachable."""
         return None
 
-    def reservations(self, partition: str | None) -> Reservations:  # noqa: ARG002
-        """Reservations of nodes, and the nodes of a partition. Raises Unreachable."""
-        return Reservations()
+    def reservations(self, partition: str | None) -> Reservations | None:  # noqa: ARG002
+        """Reservations of nodes, and the nodes of a partition; None if it has no such thing. Raises Unreachable."""
+        return None
 
     def size(self, partition: str | None) -> int | None:  # noqa: ARG002
         """Number of nodes in a partition (None: the default partition); None if unknown."""

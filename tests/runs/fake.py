@@ -12,11 +12,11 @@ from typing import Any
 from hpc_launch.base.errors import NoContact, NotNow, SubmitRefused, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Submission
+from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, Scheduler, Submission
 
 
 @dataclass
-class FakeScheduler:
+class FakeScheduler(Scheduler):
     """`fault` in the folder: `refuse`, `refuse successors`, `full`, `lost` (takes the job, gives no answer), `deaf`
     (neither), `away`, `down` (neither, and does not answer queries)."""
 
@@ -31,6 +31,8 @@ class FakeScheduler:
         (self.folder / "jobs").mkdir(parents=True, exist_ok=True)
 
     # What the protocol asks for.
+
+    takes = frozenset({"begin", "dependency", "exclude"})
 
     def submit(self, submission: Submission) -> str:
         fault = self.fault
@@ -81,27 +83,12 @@ class FakeScheduler:
     def cluster(self) -> str | None:
         return "elsewhere" if self.fault == "elsewhere" else "here"
 
-    def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        return {node: state for node, state in self.states.items() if node in nodes}
-
-    def known(self, nodes: Sequence[str]) -> frozenset[str]:
-        return frozenset(nodes)
-
-    def pending_reasons(self, partition: str | None) -> dict[str, int]:
-        del partition
-        return {}
-
-    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
-        del account, partition, qos  # there are none
-        return QueueLimits()
+    def nodes(self, names: Sequence[str]) -> dict[str, str]:
+        return {name: self.states.get(name, "") for name in names}
 
     def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
         del account, partition, qos
         return ArrayRoom(1001, 0)
-
-    def reservations(self, partition: str | None) -> Reservations:
-        del partition
-        return Reservations()
 
     def size(self, partition: str | None) -> int | None:
         del partition

@@ -28,7 +28,7 @@ def call(method: str, values: dict[str, Any]) -> Any:
         return {job_id: asdict(record) for job_id, record in found.items()}
     if method == "find":
         return [asdict(record) for record in scheduler.find(values["job_name"])]
-    return scheduler.cancel(values["job_id"])
+    return getattr(scheduler, method)(**values)
 
 
 def main() -> None:

@@ -19,12 +19,12 @@ from hpc_launch.runs.records.verdict_record import read_verdict
 from hpc_launch.runs.status.attempt_view import AttemptView
 from hpc_launch.runs.submitting.reconcile import jobs_to_cancel
 from hpc_launch.runs.submitting.successor_job import cancel_successor
-from hpc_launch.schedulers.scheduler import Cancelling
+from hpc_launch.schedulers.scheduler import Scheduler
 
 
 def cancel_run(
     run: RunFolder,
-    scheduler: Cancelling,
+    scheduler: Scheduler,
     *,
     undecided: bool = False,
     by: str = "",
@@ -36,7 +36,7 @@ def cancel_run(
 
     An attempt that no job has claimed yet is abandoned first, so that it never trains, even if the scheduler does not
     answer now. The same goes for the attempt that a verdict asks for, and with `undecided` for one that a verdict may
-    still ask for. Cancelling a run that is over is not an error.
+    still ask for. Scheduler a run that is over is not an error.
 
     Raises:
         UsageError: The run belongs to another user.
@@ -70,7 +70,7 @@ def cancel_run(
     return sorted(set(cancelled))
 
 
-def carry_out(run: RunFolder, views: Iterable[AttemptView], scheduler: Cancelling) -> list[str]:
+def carry_out(run: RunFolder, views: Iterable[AttemptView], scheduler: Scheduler) -> list[str]:
     """Cancel the jobs whose cancellation is due (`AttemptView.cancel_due`). Returns their ids.
 
     Raises Unreachable.
@@ -95,7 +95,7 @@ def _block_next_attempt(run: RunFolder, by: str, *, undecided: bool) -> None:
         abandon(following, f"{CANCELLED} by {by}")
 
 
-def _cancel(files: AttemptFiles, scheduler: Cancelling, arrays: frozenset[str] = frozenset()) -> list[str]:
+def _cancel(files: AttemptFiles, scheduler: Scheduler, arrays: frozenset[str] = frozenset()) -> list[str]:
     """Cancel the attempt's job, or all jobs of its name where no id is known. Those of `arrays` are cancelled."""
     intent = files.intent
     done = files.job_id is not None and array_of(files.job_id) in arrays

@@ -17,7 +17,7 @@ from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.run_info import Journal, ProcessRecord, certainly_gone, read_journals
 from hpc_launch.runs.records.submission import NEVER_SUBMITTED, Claim, abandon, write_job
-from hpc_launch.schedulers.scheduler import Cancelling, JobRecord, Scheduler
+from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
 
 GRACE_S = 20.0
 """How long after the intent an sbatch may still be running although its driver is gone."""
@@ -75,13 +75,13 @@ def real_jobs(records: Iterable[JobRecord]) -> list[JobRecord]:
     return [record for record in records if not _refused(record)]
 
 
-def still_has_id(job_id: str, job_name: str | None, scheduler: Cancelling) -> bool:
+def still_has_id(job_id: str, job_name: str | None, scheduler: Scheduler) -> bool:
     """Whether no other job has the id, on a cluster set up again or one with the same storage. Raises Unreachable."""
     record = scheduler.query([job_id], fresh=True).get(job_id)
     return record is None or record.name in (None, job_name)
 
 
-def jobs_to_cancel(job_id: str | None, job_name: str | None, scheduler: Cancelling) -> list[str]:
+def jobs_to_cancel(job_id: str | None, job_name: str | None, scheduler: Scheduler) -> list[str]:
     """The job with this id, unless another one has it now; all live jobs of the name where no id is known.
 
     Raises Unreachable.

@@ -40,7 +40,7 @@ from hpc_launch.runs.submitting.run_store import (
     write_programs,
 )
 from hpc_launch.schedulers.job_files import directives
-from hpc_launch.schedulers.scheduler import Cancelling, Scheduler, Submission
+from hpc_launch.schedulers.scheduler import Scheduler, Submission
 
 SUCCESSOR_STEPS = ("successor recorded", "successor submitted", "successor known")
 """The names of the steps, in order (`checkpoint` in run_store.py)."""
@@ -90,7 +90,7 @@ def send_successor(
             index.add(run, successor)
 
 
-def cancel_successor(run: RunFolder, scheduler: Cancelling, *, before: AttemptFolder | None = None) -> list[str]:
+def cancel_successor(run: RunFolder, scheduler: Scheduler, *, before: AttemptFolder | None = None) -> list[str]:
     """Cancel the newest successor, of an attempt before this one, unless it is over. Returns the ids of its jobs.
 
     A scheduler that does not answer is not an error: the job ends by itself when it starts.

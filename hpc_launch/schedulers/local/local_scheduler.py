@@ -16,23 +16,15 @@ from msgspec.structs import replace
 
 from hpc_launch.agent.job_processes import send
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
-from hpc_launch.base.files import write_atomic
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.run_program import run_program
 from hpc_launch.job.hostlist import compress
-from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT, hosts_of
+from hpc_launch.schedulers.job_files import JOB_ID, JOB_MARKER, LOCAL_STATE, hosts_of
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import LocalState, read_local_state
-from hpc_launch.schedulers.local.supervisor import (
-    IN_ALLOCATION,
-    JOB_ID,
-    JOB_MARKER,
-    SUPERVISOR,
-    processes_of_job,
-)
+from hpc_launch.schedulers.local.supervisor import IN_ALLOCATION, SUPERVISOR, processes_of_job
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler, Submission
-from hpc_launch.schedulers.slurm.run_command import submission_environment
 
 START_TIMEOUT_S = 60.0
 """Seconds a supervisor may take to start: usually 0.1 s, but starting Python takes longer on a loaded machine."""
@@ -55,7 +47,7 @@ class LocalScheduler(Scheduler):
         """Submit a job to these hosts, or to this machine."""
         folder = submission.folder.absolute()
         try:
-            write_script(submission)
+            submission.write_script()
             entry = local_jobs.register(submission.job_name, folder, hosts)
         except (OSError, UnicodeError) as error:
             raise NotWritten(f"cannot prepare the job: {error}") from error
@@ -77,7 +69,10 @@ class LocalScheduler(Scheduler):
     def start(self, entry: local_jobs.LocalJob, submission: Submission) -> tuple[int, str]:
         """Start the supervisor of a job; returns the exit code and the last message. Raises SubmitRefused,
         SubmitUnknown, OSError, TimeoutExpired."""
-        environment = _environment(submission, in_allocation=self._in_allocation)
+        environment = submission.job_environment()
+        if self._in_allocation:
+            environment = {**os.environ, **submission.environment, IN_ALLOCATION: "1"}
+            environment = {key: value for key, value in environment.items() if key not in (JOB_ID, JOB_MARKER)}
         done = run_program(supervisor_command(entry, submission), START_TIMEOUT_S, environment=environment)
         return done.returncode, "".join(done.stderr.strip().splitlines()[-1:])
 
@@ -131,29 +126,12 @@ class LocalScheduler(Scheduler):
         end_job(state)
 
 
-def write_script(submission: Submission) -> None:
-    """Write the job's script unless it is there. Raises OSError, UnicodeError."""
-    script = submission.folder / SCRIPT
-    text = submission.script.encode("utf-8", "surrogateescape")
-    if not os.path.exists(script) or script.read_bytes() != text:
-        write_atomic(script, submission.script)
-
-
 def supervisor_command(entry: local_jobs.LocalJob, submission: Submission) -> list[str]:
     """The command that starts a job's supervisor."""
     command = [*module_command(SUPERVISOR), str(entry.folder)]
     command += ["--job-id", entry.job_id, f"--name={entry.name}"]
     limits = (("--time-limit", submission.time_limit_s), ("--signal-before", submission.signal_before_s))
     return [*command, *(f"{option}={float(value)}" for option, value in limits if value)]
-
-
-def _environment(submission: Submission, *, in_allocation: bool) -> dict[str, str]:
-    """The job's environment: the variables of an enclosing job removed, as on Slurm, and the secrets added."""
-    if in_allocation:
-        variables = {**os.environ, **submission.environment, IN_ALLOCATION: "1"}
-    else:
-        variables = submission_environment(submission.environment)
-    return {key: value for key, value in variables.items() if key not in {JOB_ID, JOB_MARKER}}
 
 
 def _state(job_id: str) -> LocalState | None:

@@ -45,15 +45,10 @@ from hpc_launch.agent.job_processes import (
     start_of,
     text_of,
 )
-from hpc_launch.schedulers.job_files import BATCH_LOG, LOCAL_STATE, SCRIPT
-
-JOB_ID = "HPC_LAUNCH_JOB_ID"
+from hpc_launch.schedulers.job_files import BATCH_LOG, JOB_ID, JOB_MARKER, LOCAL_STATE, SCRIPT
 
 IN_ALLOCATION = "HPC_LAUNCH_IN_ALLOCATION"
 """Set for a Slurm script that runs inside an existing allocation, under a job id of hpc-launch."""
-JOB_MARKER = "HPC_LAUNCH_LOCAL_JOB"
-"""Variables that every process of a local job inherits: the job id for its script, and `ID:FOLDER` as its marker,
-because ids are unique only within a state folder."""
 
 SUPERVISOR = "hpc_launch.schedulers.local.supervisor"
 """This module."""

@@ -18,11 +18,14 @@ from hpc_launch.schedulers.slurm.shared_query import shared_answer
 FIND_DAYS = 2
 """Days that `find` searches back: the next command looks up a submission that got no answer."""
 
+_OUT_OF_SERVICE = re.compile(r"down|drain|fail|power|unk")
 _OVER = re.compile(r"invalid job id|already completing or completed", re.IGNORECASE)
 
 
 class SlurmScheduler(Scheduler):
     """Submits and queries jobs through Submitit. What `submit` does not need is imported when it is used."""
+
+    takes = frozenset({"begin", "dependency", "exclude"})
 
     def submit(self, submission: Submission) -> str:
         from hpc_launch.schedulers.slurm import submitit_executor
@@ -92,15 +95,11 @@ class SlurmScheduler(Scheduler):
     def cluster(self) -> str | None:
         return shared_answer().cluster(_cluster_name)
 
-    def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        lines = _lines(["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T"])
+    def nodes(self, names: Sequence[str]) -> dict[str, str]:
+        lines = _lines(["sinfo", "--all", "--noheader", "--Node", f"--nodes={','.join(names)}", "--format=%N|%T"])
         pairs = (line.partition("|") for line in lines)
         # `down*`: the asterisk marks a node that does not respond (sinfo(1), NODE STATE CODES).
-        return {name: state for name, _, state in pairs if re.match(r"down|drain|fail|power|unk", state)}
-
-    def known(self, nodes: Sequence[str]) -> frozenset[str]:
-        names = _lines(["sinfo", "--all", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N"])
-        return frozenset(nodes) & frozenset(names)
+        return {name: state if _OUT_OF_SERVICE.match(state) else "" for name, _, state in pairs if name}
 
     def pending_reasons(self, partition: str | None) -> dict[str, int]:
         command = ["squeue", "--noheader", "--states=PENDING", "--format=%r"]

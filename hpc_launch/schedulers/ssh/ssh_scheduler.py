@@ -21,11 +21,10 @@ from hpc_launch.agent.fan_out import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import write_atomic
 from hpc_launch.job.shell_text import quote, visible
-from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
+from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, JOB_ID, JOB_MARKER, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import Elsewhere, LocalJob, LocalState, read_local_state
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler, record_of, supervisor_command
-from hpc_launch.schedulers.local.supervisor import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
 from hpc_launch.schedulers.ssh.ssh_hosts import TIMEOUT_S, ask_first_host, exec_line, host_problems, on_host
@@ -87,8 +86,8 @@ class SshScheduler(LocalScheduler):
         refusal = _refusal(hosts, "" if shared else str(run_folder.absolute()))
         return str(refusal) if refusal is not None else None
 
-    def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        return {node: str(refusal) for node in nodes if (refusal := _refusal((node,), ""))}
+    def nodes(self, names: Sequence[str]) -> dict[str, str]:
+        return {name: str(_refusal((name,), "") or "") for name in names}
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         if fresh:
