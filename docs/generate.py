@@ -25,6 +25,7 @@ from hpc_launch.job.job import JobSpec
 from hpc_launch.job.roles import Ready, Role
 from hpc_launch.job.type_hints import Scalar, descriptions
 from hpc_launch.job.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
+from hpc_launch.plugins.entry_points import BUILT_IN
 from hpc_launch.sites.profile import SiteProfile
 
 HERE = Path(__file__).parent
@@ -145,8 +146,11 @@ def _yaml(value: Any) -> str:
 def _type(hint: Any) -> str:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        units = [meta.extra["unit"] for meta in _metas(hint) if meta.extra and "unit" in meta.extra]
-        return f"[{units[0]}](#{units[0]})" if units else _type(args[0])
+        extra = {key: value for meta in _metas(hint) for key, value in (meta.extra or {}).items()}
+        if "plugins" in extra:
+            own = ", ".join(f"`{name}`" for name in BUILT_IN[extra["plugins"]])
+            return f"{own}, or of [a package](plugins.md)"
+        return "[{0}](#{0})".format(extra["unit"]) if "unit" in extra else _type(args[0])
     if origin in {Union, UnionType}:
         if set(args) >= set(get_args(Scalar)):
             return "scalar"

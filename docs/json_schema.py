@@ -14,6 +14,7 @@ from msgspec.structs import FieldInfo
 
 from hpc_launch.job.type_hints import Member, descriptions, fields_of, members
 from hpc_launch.job.units import UNITS
+from hpc_launch.plugins.entry_points import NAME
 
 Schema = dict[str, Any]
 
@@ -127,7 +128,8 @@ def _member(member: Member, definitions: dict[str, Schema]) -> list[Schema]:
     if member.is_struct:
         return _reference(kind, definitions)
     if kind is Literal:
-        return [{"enum": list(args)}]
+        of_packages: list[Schema] = [{"type": "string", "pattern": f"^{NAME}$"}] if member.plugins else []
+        return [{"enum": list(args)}, *of_packages]
     if member.unit is not None:
         unit = UNITS[member.unit]
         number: Schema = {"type": "integer", "minimum": unit.minimum}
@@ -138,9 +140,12 @@ def _member(member: Member, definitions: dict[str, Schema]) -> list[Schema]:
         schema: Schema = {"type": "object"}
         if args and members(args[1])[0].kind is not Any:
             schema["additionalProperties"] = _any_of(members(args[1]), definitions, null=True)
-        patterns = [meta.pattern for one in members(args[0]) for meta in one.metas if meta.pattern] if args else []
+        keys = members(args[0]) if args else ()
+        patterns = [meta.pattern for one in keys for meta in one.metas if meta.pattern]
         if patterns:
             schema["propertyNames"] = {"pattern": patterns[-1]}
+        elif any(one.plugins for one in keys):
+            schema["propertyNames"] = _any_of(keys, definitions)
     elif kind in (list, tuple):
         schema = {"type": "array"}
         if kind is tuple and args[-1] is not ...:

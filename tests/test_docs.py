@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -33,6 +33,7 @@ from hpc_launch.schedulers.ssh.ssh_hosts import on_host
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.view.state_text import time_json
 from tests.forked import hpc_launch_text
+from tests.plugin_package import install, on_path
 from tests.view.samples import status
 
 REPOSITORY = Path(__file__).parent.parent
@@ -299,12 +300,14 @@ STAGE_2 = '{"zero_optimization": {"stage": 2}, "train_batch_size": 64}'
 
 @dataclass(frozen=True)
 class Bad:
-    """A job that provokes a finding. `own` is the text of `own.json` beside it."""
+    """A job that provokes a finding. `own` is the text of `own.json` beside it, `package` that of the module of a
+    package that adds the launcher `mine`."""
 
     job: str | bytes | None
     site: str | None = MINI
     sets: Sequence[str] = field(default=())
     own: str | None = None
+    package: str | None = None
 
 
 BAD = {
@@ -356,6 +359,7 @@ BAD = {
     "HL318": Bad(TINY, site=MINI + "lifecycle: {state: retired, retires_on: 2026-08-31, successor: maxi}\n"),
     "HL319": Bad(TINY + "options: [nvme]\n", site=MINI + "options: {quiet: {constraint: thp_never}}\n"),
     "HL320": Bad(TINY, site=MINI.replace("scheduler: slurm", "scheduler: {type: slurm, submit_from: ['/scratch/*']}")),
+    "HL323": Bad(TINY + "launcher: mine\n", package="import their_cluster\n"),
     "HL401": Bad(TINY + "gpus_per_node: 8\n"),
     "HL402": Bad(TINY + "time: 48:00:00\n"),
     "HL403": Bad(TINY + "time: 5m\ncheckpoint: {signal_before: 10m}\n"),
@@ -588,6 +592,10 @@ def _findings(bad: Bad) -> Sequence[Finding]:
         Path("job.yaml").write_bytes(bad.job if isinstance(bad.job, bytes) else bad.job.encode())
     if bad.own is not None:
         Path("own.json").write_text(bad.own, encoding="utf-8")
+    if bad.package is not None:
+        entry, modules = "[hpc_launch.launchers]\nmine = mine:DESCRIPTOR\n", {"mine": bad.package}
+        with on_path(install(Path("packages").absolute(), "their-launchers", "2.1", entry, modules)):
+            return _findings(replace(bad, package=None))
     if bad.site in (None, "local"):
         return validate_job(Path("job.yaml"), site=bad.site, sets=bad.sets)
     Path("mini.yaml").write_text(bad.site or "")

@@ -12,7 +12,7 @@ State = Literal[
     "SUBMITTING", "PENDING", "STUCK", "STARTING", "RUNNING", "ENDING", "RETRYING",
     "COMPLETED", "FAILED", "STOPPED", "CANCELLED", "UNKNOWN",
 ]  # fmt: skip
-Source = Literal["end_record", "squeue", "sacct", "scontrol", "local", "ssh", "none"]
+Source = Literal["end_record", "squeue", "sacct", "scontrol", "local", "ssh", "scheduler", "none"]
 
 
 class Submitted(Output):
@@ -174,7 +174,7 @@ class ListedRun(Output):
         Source,
         doc(
             "where the state comes from; `local` is the scheduler of `--site local`, `ssh` the first host of a site "
-            "without Slurm"
+            "without Slurm, `scheduler` one of [another package](plugins.md)"
         ),
     ]
     state_age_s: Annotated[float | None, doc("age of the source's information")]

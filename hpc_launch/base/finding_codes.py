@@ -94,6 +94,7 @@ class FindingCode(str, Enum):
     WRONG_SUBMIT_PLACE = "HL320", "Wrong folder or host for submitting", "warning"
     PERSONAL_PROFILE = "HL321", "Personal data in a shared profile", "either"
     GOLDEN_SCRIPT_DIFFERS = "HL322", "The script differs from its golden script"
+    BROKEN_PLUGIN = "HL323", "Broken plug-in"
 
     # What the job requests
     TOO_MANY_GPUS = "HL401", "Too many GPUs per node"

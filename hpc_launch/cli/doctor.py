@@ -97,7 +97,7 @@ def _levels(
     except Refused as refused:
         yield Level("job", "failed", tuple(map(str, refused.findings)))
         return
-    scheduler = scheduler_for(prepared.plan.scheduler)
+    scheduler = scheduler_for(prepared.plan.submitted_to)
     yield from static_levels(job, prepared, scheduler, site, sets)
     if no_job:
         return
@@ -136,7 +136,7 @@ def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: b
     outcome = drill(
         ready,
         all_sets,
-        scheduler_for(ready.plan.scheduler),
+        scheduler_for(ready.plan.submitted_to),
         lambda run: tracker_of([run], index),
         preempt=preempt,
         index=index,

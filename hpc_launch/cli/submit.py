@@ -121,7 +121,7 @@ def _test_start(prepared: PreparedJob, *, as_json: bool) -> int:
     from hpc_launch.schedulers.scheduler import scheduler_for
 
     with TERMINAL.doing("waiting for the scheduler's estimate"):
-        answer = start_estimate(prepared, scheduler_for(prepared.plan.scheduler))
+        answer = start_estimate(prepared, scheduler_for(prepared.plan.submitted_to))
     if as_json:
         echo_json({"estimate": answer})
     else:

@@ -25,9 +25,10 @@ from hpc_launch.images.compatibility import (
 from hpc_launch.images.image_record import read_record
 from hpc_launch.images.probe import probe_as_job
 from hpc_launch.job.shell_text import plain
-from hpc_launch.plan.container_plan import FILES, is_file
-from hpc_launch.plan.launch_plan import ContainerPlan, LaunchPlan
+from hpc_launch.plan.container_plan import is_file
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.runtimes.container_runtimes import ContainerPlan, runtime_of
 from hpc_launch.sites.queues import Fabric
 
 MAX_FILES = 300
@@ -72,9 +73,6 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
         elif isinstance(node, ast.With | ast.ClassDef):
             yield from _names(node.body)
 
-
-PROGRAMS = {"charliecloud": "ch-run"}
-"""Programs whose name differs from the runtime's."""
 
 WRITABLE = ("/tmp", "/dev/shm")  # noqa: S108 - folders that programs in the image write to
 
@@ -127,10 +125,11 @@ def check(required: Requirements) -> Iterator[Check]:
         hint = "test it in a short job: `nodes: 1`, `command: python3 -c 'import torch'`"
         yield Check("inside", "skip", f"not checked: only srun starts images with {container.runtime}", hint)
         return
-    if "://" in container.image and container.runtime in FILES:
+    runtime = runtime_of(container.runtime)
+    if "://" in container.image and runtime.files:
         yield Check("inside", "skip", "not checked: each node pulls the image itself")
         return
-    program = PROGRAMS.get(container.runtime, container.runtime)
+    program = runtime.program or runtime.name
     if shutil.which(program) is None:
         hint = f"load the module of {program}, or check on a compute node"
         yield Check("inside", "skip", f"not checked: {program} not found on this machine", hint)

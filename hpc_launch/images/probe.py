@@ -25,9 +25,9 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.installed import WITHOUT_CURRENT_FOLDER
 from hpc_launch.base.run_program import run_program
-from hpc_launch.images.runtimes import wrap_command
 from hpc_launch.job.shell_text import Text, Var, plain, quote, visible
-from hpc_launch.plan.launch_plan import ContainerPlan, LaunchPlan, SiteStep, Variable
+from hpc_launch.plan.launch_plan import LaunchPlan, SiteStep, Variable
+from hpc_launch.runtimes.container_runtimes import ContainerPlan, wrap_command
 
 PROGRAMS = ("apptainer", "singularity")
 

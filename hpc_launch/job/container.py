@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.type_hints import Mebibytes, Scalar, VariableName, short_form
+from hpc_launch.job.type_hints import Mebibytes, RuntimeName, Scalar, VariableName, short_form
 
 
 class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,7 +85,7 @@ class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     image: str
     """A name from the site's `images`, a file, or an image reference that the runtime accepts."""
-    runtime: Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud"] | None = None
+    runtime: RuntimeName | None = None
     """Container runtime. Default: the site's. `edf` is CSCS's Container Engine."""
     binds: Annotated[list[str], Meta(examples=[["/scratch/corpus:/data"]])] = []
     """Folders to mount, as `PATH` or `PATH:PATH_IN_CONTAINER`. The run folder, the job file's folder and the

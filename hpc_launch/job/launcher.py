@@ -6,10 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from hpc_launch.job.type_hints import short_form
-
-LauncherName = Literal["torchrun", "deepspeed", "srun", "none", "ft_launcher", "ray"]
-"""Each has a module in `plan/launchers/` and a template in `slurm_templates/launcher/`."""
+from hpc_launch.job.type_hints import LauncherName, short_form
 
 
 class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, in_order
 from hpc_launch.job.document import Document, KeyPath, Source
@@ -40,6 +41,7 @@ from hpc_launch.job.type_hints import (
     nullable,
 )
 from hpc_launch.job.units import UNITS
+from hpc_launch.plugins.entry_points import Descriptor, load
 
 
 def long_form(source: Source, type_: type[Struct], *, path: KeyPath = ()) -> Document:
@@ -61,7 +63,7 @@ def accepts(member: Member, value: Any) -> bool:
     if isinstance(value, list):
         return kind in (list, tuple)
     if kind is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in member.args)
+        return any(value == choice and type(value) is type(choice) for choice in member.choices)
     if value is None:
         return kind is type(None)
     if isinstance(value, bool):
@@ -211,6 +213,12 @@ class _StructReader:
     def convert(self, member: Member, value: Any, path: KeyPath) -> Any:
         """Convert `value`, whose YAML type `member` accepts, and check its limits."""
         kind, args, metas = member
+        if member.plugins is not None and value not in args:
+            try:
+                load(member.plugins, value, Descriptor)
+            except Refused as refused:
+                (broken,) = refused.findings
+                return self.report(broken.code, broken.message, path, broken.hint)
         if kind is Any or kind is Literal or value is None:
             return value
         if member.is_struct:
@@ -240,8 +248,9 @@ class _StructReader:
         key_type, value_type = args or (str, Any)
         result = {}
         for key, child in value.items():
-            key_path = (*path, key)
-            for error in filter(None, (limit_error(member, key) for member in members(key_type))):
+            key_path, known = (*path, key), members(key_type)
+            expected = None if any(accepts(one, key) for one in known) else f"must be {describe_expected(known)}"
+            for error in filter(None, (expected, *(limit_error(member, key) for member in known))):
                 message = f"the key `{label(key_path)}` {error}"
                 result[key] = self.report(FindingCode.INVALID_VALUE, message, key_path, at_key=True)
             if child is not None or nullable(value_type):
@@ -280,7 +289,7 @@ class _StructReader:
         subject = f"`{label(path)}`" if path else "the file"
         actual = describe(value, self.source.written.get(path))
         message = f"{subject} must be {describe_expected(alternatives)}, not {actual}"
-        choices = [str(choice) for member in alternatives if member.kind is Literal for choice in member.args]
+        choices = [str(choice) for member in alternatives if member.kind is Literal for choice in member.choices]
         hint = value_hint(path, value)
         if choices and isinstance(value, (str, int, float)):
             closest = nearest(str(value), choices)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from types import UnionType
@@ -19,6 +19,7 @@ from hpc_launch.base.secret_text import SECRET_VALUE
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.units import UNITS
+from hpc_launch.plugins.entry_points import BUILT_IN, plugin_names
 
 Seconds = Annotated[int, Meta(extra={"unit": "time"})]
 Duration = Annotated[int, Meta(extra={"unit": "duration"})]
@@ -26,6 +27,10 @@ Mebibytes = Annotated[int, Meta(extra={"unit": "memory"})]
 Scalar = str | int | float | bool | None
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+LauncherName = Annotated[str, Meta(extra={"plugins": "launchers"})]
+RuntimeName = Annotated[str, Meta(extra={"plugins": "runtimes"})]
+SchedulerName = Annotated[str, Meta(extra={"plugins": "schedulers"})]
+"""One of the built-in names of a group, or one that an installed package adds (`plugins.entry_points`)."""
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -41,6 +46,17 @@ class Member(NamedTuple):
     def unit(self) -> str | None:
         """Name of the unit, if any."""
         return next((meta.extra["unit"] for meta in self.metas if meta.extra and "unit" in meta.extra), None)
+
+    @property
+    def plugins(self) -> str | None:
+        """The group of plug-ins whose names are choices too, if any."""
+        return next((meta.extra["plugins"] for meta in self.metas if meta.extra and "plugins" in meta.extra), None)
+
+    @property
+    def choices(self) -> Iterator[Any]:
+        """All choices of a Literal; those of plug-ins come last, because they are looked up."""
+        yield from self.args
+        yield from plugin_names(self.plugins) if self.plugins is not None else ()
 
     @property
     def text_format(self) -> str | None:
@@ -60,7 +76,8 @@ def members(annotation: Any) -> tuple[Member, ...]:
     if origin is Annotated:
         inner, *extras = get_args(annotation)
         metas = tuple(extra for extra in extras if isinstance(extra, Meta))
-        return tuple(Member(kind, args, (*inner_metas, *metas)) for kind, args, inner_metas in members(inner))
+        known = tuple(Member(kind, args, (*inner_metas, *metas)) for kind, args, inner_metas in members(inner))
+        return tuple(Member(Literal, BUILT_IN[one.plugins], one.metas) if one.plugins else one for one in known)
     if origin in (Union, UnionType):
         return tuple(member for part in get_args(annotation) for member in members(part))
     if origin is not None:
@@ -204,7 +221,7 @@ def describe_expected(alternatives: tuple[Member, ...]) -> str:
 
 def _describe_member(member: Member) -> str:
     if member.kind is Literal:
-        return "one of " + ", ".join(f"`{choice}`" for choice in member.args)
+        return "one of " + ", ".join(f"`{choice}`" for choice in member.choices)
     if member.text_format is not None:
         return member.text_format
     return UNITS[member.unit].description if member.unit else _KINDS.get(member.kind, "a mapping")

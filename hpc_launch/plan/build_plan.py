@@ -73,7 +73,8 @@ def build(
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
-        scheduler=site.scheduler.type,
+        scheduler=site.scheduler.kind,
+        submitted_to=site.scheduler.type,
         nodes=job.max_nodes,
         fewest_nodes=job.min_nodes,
         spares=spares(filler, launch_step, [one.option for one in options], shared_folders=copy_plan is None),

@@ -15,29 +15,15 @@ from hpc_launch.job.shell_text import Text, Var, plain
 from hpc_launch.plan.copy_plan import CopyPlan, StagePlan
 from hpc_launch.plan.environment import check_variable_name, module_steps
 from hpc_launch.plan.job_size import JobSize, selected_options
-from hpc_launch.plan.launch_plan import (
-    CheckpointPlan,
-    ContainerPlan,
-    Prelude,
-    SiteStep,
-    StepPlan,
-    Variable,
-)
+from hpc_launch.plan.launch_plan import CheckpointPlan, Prelude, SiteStep, StepPlan, Variable
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.tracker_environment import login_bind
-
-Runtime = Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"]
-
-FILES = frozenset({"apptainer", "singularity", "charliecloud"})
-"""Runtimes whose images are files or folders; the others look image names up themselves."""
-
-STEPS = frozenset({"pyxis", "edf"})
-"""Runtimes that are options of srun."""
+from hpc_launch.runtimes.container_runtimes import ContainerPlan, runtime_of
 
 
 def is_file(runtime: str, image: str) -> bool:
     """Whether the image is a file or folder that exists before the job starts."""
-    return runtime in FILES and "://" not in image
+    return runtime_of(runtime).files and "://" not in image
 
 
 def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Sequence[Variable]) -> ContainerPlan | None:
@@ -50,10 +36,11 @@ def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Seque
         hint = "use `environment:` instead"
         filler.fault(FindingCode.NO_CONTAINERS, f"site {site.name} has no container runtime", ("container",), hint)
         return None
-    if runtime in STEPS and site.scheduler.type == "local":
+    mine = runtime_of(runtime)
+    if mine.of_srun and site.scheduler.kind == "local":
         message = f"{runtime} needs srun, and this site does not use Slurm"
         filler.fault(FindingCode.NO_CONTAINERS, message, ("container", "runtime"), "use `apptainer` here")
-    if "://" in image and runtime in FILES and not site.containers.pull_on_nodes:
+    if "://" in image and mine.files and not site.containers.pull_on_nodes:
         message = f"every node would download {image} at the same time"
         once = f"run `hpc-launch containers pull {image}` once and name the file"
         hint = "run `ch-image pull` and `ch-convert` once and name the result" if runtime == "charliecloud" else once
@@ -74,6 +61,7 @@ def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Seque
             *(variable.name for variable in variables if variable.value is not None),
             *filler.resolved.job.secrets,
         ),
+        started_by_srun=mine.of_srun,
     )
 
 
@@ -86,7 +74,7 @@ def check_architecture(filler: ValueFiller, size: JobSize, arch: str) -> None:
         filler.fault(FindingCode.WRONG_IMAGE_ARCHITECTURE, message, ("container", "image"), hint)
 
 
-def runtime_and_image(filler: ValueFiller, asked: Container) -> tuple[Runtime, str]:
+def runtime_and_image(filler: ValueFiller, asked: Container) -> tuple[str, str]:
     """The runtime, and the image: looked up in the site profile, and absolute if it is a file."""
     site = filler.resolved.site.containers
     runtime = asked.runtime or site.runtime
@@ -225,7 +213,7 @@ def _not_a_file(container: ContainerPlan) -> str:
     """Why the nodes cannot start a copy of the image; '' if they can."""
     if container.started_by_srun:
         return f"{container.runtime} starts one image on all nodes"
-    if container.runtime not in FILES:
+    if not runtime_of(container.runtime).files:
         return f"{container.runtime} takes images from its own store"
     return "each node downloads the image" if "://" in container.image else ""
 

@@ -62,7 +62,7 @@ NCCL_INTERFACES, GLOO_INTERFACES = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 def interface_variables(filler: ValueFiller) -> Iterator[Variable]:
     """Variables from `network.interface` of the profile: full names of interfaces."""
     resolved = filler.resolved
-    if resolved.site.network.interface and resolved.site.scheduler.type != "local":
+    if resolved.site.network.interface and resolved.site.scheduler.kind != "local":
         names, origin = ",".join(resolved.site.network.interface), resolved.site_origin("network", "interface")
         # Without `=` NCCL takes each name for a prefix (NCCL user guide, NCCL_SOCKET_IFNAME).
         yield Variable(NCCL_INTERFACES, (f"={names}",), origin)

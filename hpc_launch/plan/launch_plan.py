@@ -9,10 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.job.document import Origin
-from hpc_launch.job.launcher import LauncherName
 from hpc_launch.job.shell_text import Text
+from hpc_launch.job.type_hints import LauncherName
 from hpc_launch.plan.copy_plan import CopyPlan, StagePlan
 from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
+from hpc_launch.runtimes.container_runtimes import ContainerPlan
 from hpc_launch.sites.network import JobHost, MasterAddress
 
 Line = tuple[Text, ...]
@@ -177,27 +178,6 @@ class NodeCheckPlan(Struct, frozen=True):
     """The GPUs that its task on each node needs, if the job requests them by task."""
 
 
-class ContainerPlan(Struct, frozen=True):
-    """The image and how to run it."""
-
-    runtime: Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud"]
-    image: str
-    binds: tuple[Text, ...]
-    """`PATH` or `PATH:INSIDE`."""
-    workdir: str
-    gpus: Literal["nvidia", "amd"] | None
-    home: bool
-    writable: bool
-    options: tuple[str, ...]
-    variables: tuple[str, ...]
-    """Variables that keep the job's value inside the container, whatever the image sets."""
-
-    @property
-    def started_by_srun(self) -> bool:
-        """Whether the runtime is an option of srun."""
-        return self.runtime in ("pyxis", "edf")
-
-
 class StepPlan(Struct, frozen=True):
     """The step that starts the command of each node, and its options."""
 
@@ -229,6 +209,9 @@ class LaunchPlan(Struct, frozen=True):
     name: str
     site: str
     scheduler: Literal["slurm", "local", "ssh"]
+    """How the script starts processes."""
+    submitted_to: str
+    """The name of the scheduler that gets it."""
     nodes: int
     """The maximum, for an elastic run."""
     fewest_nodes: int

@@ -16,10 +16,12 @@ from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.job.type_hints import Scalar
 from hpc_launch.plan.job_size import JobSize, srun_options
-from hpc_launch.plan.launch_plan import ContainerPlan, Entry, Line, Program, StepPlan
+from hpc_launch.plan.launch_plan import Entry, Line, Program, StepPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
 from hpc_launch.plan.recorded_parts import CodePlan
+from hpc_launch.plugins.entry_points import guarded
+from hpc_launch.runtimes.container_runtimes import ContainerPlan
 from hpc_launch.sites.network import Binding, MasterAddress
 
 CODE = Var("HPC_LAUNCH_CODE")
@@ -145,10 +147,11 @@ LISTS = frozenset("map_cpu mask_cpu map_ldom mask_ldom map_mem mask_mem map mask
 def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> StepPlan:
     """The step, with a finding for each setting that it does not support."""
     site, mine = draft.resolved.site, descriptor(draft.resolved.job.launcher.name)
-    own = mine.own_step(draft, size, container) if mine.own_step is not None else None
+    with guarded("launchers", mine.name, draft.resolved.origin("launcher").place):
+        own = mine.own_step(draft, size, container) if mine.own_step is not None else None
     if own is not None:
         return own
-    if site.scheduler.type == "local":
+    if site.scheduler.kind == "local":
         return StepPlan("local")
     if site.scheduler.type == "ssh":
         _check_without_srun(draft, container, "ssh")
@@ -167,7 +170,7 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
 def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str], *, shared_folders: bool) -> int:
     """Number of spare nodes, with a finding where the job cannot use them. A local run has none."""
     job, scheduler = draft.resolved.job, draft.resolved.site.scheduler
-    if scheduler.type == "local":
+    if scheduler.kind == "local":
         return 0
     ends_with_node = "no-kill" not in options
     if job.elastic and ends_with_node:

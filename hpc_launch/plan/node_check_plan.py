@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.plan.environment import NCCL_INTERFACES
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
+from hpc_launch.plan.launch_plan import CheckpointPlan, NodeCheckPlan, Program, Variable
 from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.runtimes.container_runtimes import ContainerPlan
 from hpc_launch.sites.queues import overlay_fabric
 
 _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE", "efa": "EFA"}
@@ -26,7 +27,7 @@ def node_check(
     container: ContainerPlan | None,
 ) -> NodeCheckPlan | None:
     """The check's expectations; None if the nodes are not checked: the job may turn it off."""
-    if filler.resolved.job.preflight == "off" or filler.resolved.site.scheduler.type == "local":
+    if filler.resolved.job.preflight == "off" or filler.resolved.site.scheduler.kind == "local":
         return None
     only = filler.resolved.job.preflight == "only"
     inside = container is not None and _starts_at_once(container)

@@ -32,7 +32,7 @@ def limit_row(size: JobSize, nodes: int) -> LimitRow | None:
 
 
 def _check_hardware(draft: PlanDraft, size: JobSize) -> None:
-    job, node, local = draft.resolved.job, size.node_class, draft.resolved.site.scheduler.type == "local"
+    job, node, local = draft.resolved.job, size.node_class, draft.resolved.site.scheduler.kind == "local"
     a_node = f"per node requested, but a node of queue `{size.queue_name}` has"
     gpus, processes = size.gpus_per_node, size.processes_per_node
     alone = descriptor(job.launcher.name).tasks == "program"  # it may use all GPUs
@@ -253,7 +253,7 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
 
 def _check_this_machine(draft: PlanDraft, size: JobSize) -> None:
     launcher = draft.resolved.job.launcher.name
-    if draft.resolved.site.scheduler.type != "local":
+    if draft.resolved.site.scheduler.kind != "local":
         return
     if descriptor(launcher).needs_step:
         message, hint = f"the launcher `{launcher}` requires Slurm, or hosts that ssh reaches", "use `torchrun` here"

@@ -11,12 +11,11 @@ from hpc_launch.job.job import Tracker
 from hpc_launch.job.shell_text import RUNTIME
 from hpc_launch.plan.launch_plan import Variable
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.runtimes.container_runtimes import runtime_of
 from hpc_launch.sites.queues import Internet
 
 WANDB_HOST = "api.wandb.ai"
 ONE_RUN = rule("all attempts continue one run of the tracker")
-NO_BINDS = frozenset({"edf"})
-"""Runtimes that read their mounts from their own file, so that none can be added."""
 
 FOLDERS = {
     "mlflow": ("HPC_LAUNCH_MLFLOW_RUN", "/mlflow-run-id"),  # read by agent/sitecustomize.py
@@ -57,7 +56,7 @@ def login_bind(draft: PlanDraft) -> str | None:
     if logins is None or not online:
         return None
     needed = not _sees_home(draft) and "WANDB_API_KEY" not in job.secrets and _host(draft) in logins.hosts
-    return logins.file if needed and _runtime(draft) not in NO_BINDS else None
+    return logins.file if needed and runtime_of(_runtime(draft)).binds else None
 
 
 def _sees_home(draft: PlanDraft) -> bool:
@@ -139,7 +138,7 @@ def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:
         return []
     if _sees_home(draft):
         return []
-    if _runtime(draft) in NO_BINDS:
+    if not runtime_of(_runtime(draft)).binds:
         message = f"wandb's key in {logins.file} is not visible inside the container"
         draft.fault(FindingCode.TRACKER_KEY_MISSING, message, path, "add `secrets: [WANDB_API_KEY]`")
         return []

@@ -76,7 +76,7 @@ def prepare(
     plan, loaded = ready.plan, ready.loaded
     place = loaded.resolved.place()
     origin = job_file or (os.path.abspath(place.file) if place is not None else None)
-    kind = scheduler or plan.scheduler
+    kind = scheduler or plan.submitted_to
     options, overrides = attempt_options(plan.site, kind, plan.recovery, sets, exclude, readmitted=readmitted)
     return PreparedAttempt(
         name=plan.name,

@@ -22,8 +22,8 @@ from hpc_launch.images.image_record import ImageRecord
 from hpc_launch.images.probe import find_tool
 from hpc_launch.images.pull_image import build, existing_record, file_name, find_recipe, pull, recorded, scheme
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
-from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.runs.node_health_store import owner
+from hpc_launch.runtimes.container_runtimes import ContainerPlan, runtime_of
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.folders import Containers
 from hpc_launch.sites.profile import SiteProfile
@@ -199,6 +199,7 @@ def check_image_file(name: str, site: SiteProfile | None) -> list[Check]:
         writable=settings.writable,
         options=tuple(settings.options),
         variables=(),
+        started_by_srun=runtime_of(settings.runtime).of_srun,
     )
     required = Requirements(
         container=container,

@@ -26,6 +26,7 @@ from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plugins.entry_points import guarded
 from hpc_launch.prepare.check_files import check_files
 from hpc_launch.prepare.find_secrets import look_up
 from hpc_launch.sites.detect_profile import Detection, Machine, detect, match_reasons
@@ -172,7 +173,8 @@ def prepare_job(
         raise Refused(findings)
     from hpc_launch.script.render import render
 
-    script = render(plan)
+    with guarded("launchers", plan.launcher, loaded.resolved.origin("launcher").place):  # its template
+        script = render(plan)
     if loaded.resolved.elsewhere:
         findings += _placeholders(script, loaded.resolved)
     elif plan.secrets:

@@ -41,7 +41,7 @@ LONGEST_PAUSE_S = 30.0
 """A longer pause before the attempt is spent in the queue, not on nodes that stand idle."""
 
 HOOK_S = 75.0
-"""How long after its end record a job may still be deciding (timeouts in parts/job_slurm.sh)."""
+"""How long after its end record a job may still be deciding (timeouts in parts/run_hook.sh)."""
 
 END_TIME = "HPC_LAUNCH_END_TIME"
 """In the environment of the job's script: when Slurm ends the job, in seconds since the epoch."""

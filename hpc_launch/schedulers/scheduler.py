@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 from msgspec import Struct
 
-from hpc_launch.base.errors import Unreachable, UsageError
+from hpc_launch.base.errors import SubmitUnknown, Unreachable, UserError
 from hpc_launch.base.files import write_atomic
+from hpc_launch.plugins.entry_points import Descriptor, guarded, load, packages_of
 from hpc_launch.schedulers.job_files import BATCH_LOG, JOB_ID, JOB_MARKER, SCRIPT
 
 Scope = Literal["job", "node", "user", "account", "group"]
@@ -145,7 +146,7 @@ class JobRecord(Struct, frozen=True):
     state: str
     """Slurm's base state in upper case, without 'by 1000' or a trailing '+'."""
     source: str = "none"
-    """`squeue`, `sacct`, `local` or `ssh`; of earlier releases also `scontrol`."""
+    """`squeue`, `sacct`, `local`, `ssh` or, of another package, `scheduler`; of earlier releases also `scontrol`."""
     as_of: float = 0.0
     """When the source was queried."""
     name: str | None = None
@@ -180,7 +181,7 @@ class PartlyUnreachable(Unreachable):
 
 
 class Scheduler(Protocol):
-    """Slurm, hosts reached by ssh, or the local machine.
+    """Slurm, hosts reached by ssh, the local machine, or one of another package (docs/plugins.md).
 
     A scheduler has to submit a job, find it again, and tell its state and cancel it. The others are for what it can do
     besides; the answers given here are those of one that cannot, or does not know. Every method returns in bounded
@@ -261,10 +262,40 @@ class Scheduler(Protocol):
         return None
 
 
-def scheduler_for(kind: str) -> Scheduler:
-    """The scheduler `slurm`, `ssh` or `local` of a site profile, or `allocation` for `hpc-launch run`.
+class SchedulerDescriptor(Descriptor, frozen=True, kw_only=True):
+    """One scheduler of another package."""
 
-    Raises UsageError for any other name.
+    group: ClassVar[str] = "schedulers"
+    open: Callable[[], Scheduler]
+    """Makes it; imports what it needs only then."""
+
+
+class _Guarded:
+    """A scheduler of another package: whatever it raises becomes an error that its callers expect."""
+
+    def __init__(self, name: str, scheduler: Scheduler) -> None:
+        self._name, self._scheduler, self.takes = name, scheduler, scheduler.takes
+
+    def __getattr__(self, method: str) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            try:
+                answer = getattr(self._scheduler, method)(*args, **options)
+                if not isinstance(answer, {"submit": str, "query": dict, "find": list}.get(method, object)):
+                    raise TypeError(f"it returned {answer!r}")
+                return answer
+            except UserError:
+                raise
+            except Exception as error:
+                text = f"`{method}` of {packages_of('schedulers', self._name)} failed: {type(error).__name__}: {error}"
+                raise SubmitUnknown(text) if method == "submit" else Unreachable(text) from error
+
+        return call
+
+
+def scheduler_for(kind: str) -> Scheduler:
+    """The scheduler of a site profile by its name, or `allocation` for `hpc-launch run`.
+
+    Raises Refused for one of another package that is not there or does not work.
     """
     if kind == "slurm":
         from hpc_launch.schedulers.slurm.slurm_scheduler import SlurmScheduler
@@ -278,4 +309,6 @@ def scheduler_for(kind: str) -> Scheduler:
         from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
 
         return SshScheduler()
-    raise UsageError(f"unknown scheduler {kind!r}", "set the site's scheduler to `slurm`, `ssh` or `local`")
+    with guarded("schedulers", kind):
+        made = load("schedulers", kind, SchedulerDescriptor).open()
+    return cast("Scheduler", _Guarded(kind, made))

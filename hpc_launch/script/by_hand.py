@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.images.runtimes import wrap_command
 from hpc_launch.job.shell_text import quote
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.runtimes.container_runtimes import wrap_command
 from hpc_launch.script.parts import part
 from hpc_launch.script.template_environment import template_environment
 from hpc_launch.sites.network import JobHost

@@ -6,9 +6,9 @@ import hashlib
 from functools import cache
 
 from hpc_launch.base.installed import shipped
-from hpc_launch.images.runtimes import CommandWrapper
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor
+from hpc_launch.runtimes.container_runtimes import CommandWrapper
 
 TASK_MARK = "HPC_LAUNCH_TASK_NUMBER_"
 """Stands for the number of the task in the files that the tasks of an array share."""
@@ -48,10 +48,11 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
     slurm, notify, check, copies = plan.scheduler == "slurm", plan.notify is not None, plan.node_check, plan.copies
     checkpoint, stage, around = plan.continuation.checkpoint, plan.stage, plan.around
     ranks = launcher.rank_variables if around.rank_variables else ""
-    without_srun = _checks_without_srun(plan)
+    without_srun, of_package = _checks_without_srun(plan), plan.submitted_to != plan.scheduler
     resolve = "address_of_interface" if plan.master.interface is not None else f"address_by_{plan.master.resolve}"
     rows = (
         (True, f"messages job_{'role' if plan.role else plan.scheduler} in_place attempt"),
+        ((slurm or of_package) and not plan.role, "run_hook"),
         (slurm and not plan.role, "requeue continue_here"),
         (plan.expedited, "expedite"),
         (True, "claim"),

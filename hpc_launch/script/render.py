@@ -9,12 +9,12 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from hpc_launch import __version__
-from hpc_launch.images.runtimes import CommandWrapper, wrap_command
 from hpc_launch.job.shell_text import Text, Var, quote
 from hpc_launch.plan.copy_plan import CopyPlan
 from hpc_launch.plan.environment import GLOO_INTERFACES, NCCL_INTERFACES
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
+from hpc_launch.runtimes.container_runtimes import CommandWrapper, wrap_command
 from hpc_launch.script.parts import MARKER, TASK_MARK, checks_programs, part, part_names, runtime_digest
 from hpc_launch.script.template_environment import template_environment
 

@@ -6,15 +6,17 @@ import os
 from contextlib import suppress
 from functools import cache
 
-from jinja2 import FileSystemLoader, StrictUndefined
+from jinja2 import ChoiceLoader, FileSystemLoader, FunctionLoader, StrictUndefined
 from jinja2.bccache import Bucket, BytecodeCache, FileSystemBytecodeCache
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct
 
+from hpc_launch.base.errors import UsageError
 from hpc_launch.base.installed import shipped
 from hpc_launch.base.user_dirs import cache_folder, make_own_folder, make_private
 from hpc_launch.job.document import Origin
 from hpc_launch.job.shell_text import Text, here_document, inside_quotes, quote, readable, visible
+from hpc_launch.plan.launchers.descriptor import descriptor
 
 _COMMENT_COLUMN = 60
 """Where the comment of a short line begins."""
@@ -25,7 +27,7 @@ def template_environment() -> ImmutableSandboxedEnvironment:
     """The templates and their filters, once for a process."""
     environment = _Environment(
         bytecode_cache=_bytecode(),
-        loader=FileSystemLoader(shipped("slurm_templates")),
+        loader=ChoiceLoader([FileSystemLoader(shipped("slurm_templates")), FunctionLoader(_of_plugin)]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -45,6 +47,14 @@ def template_environment() -> ImmutableSandboxedEnvironment:
         here=_here,
     )
     return environment
+
+
+def _of_plugin(file: str) -> str | None:
+    """The template of another package's launcher. Raises UsageError where one for a start by hand is wanted."""
+    folder, _, name = file.removesuffix(".sh.j2").rpartition("/")
+    if folder == "by_hand":
+        raise UsageError(f"the job cannot be started by hand: `launcher: {name}` has no script for that")
+    return descriptor(name).template if folder == "launcher" else None
 
 
 class _Environment(ImmutableSandboxedEnvironment):

@@ -231,7 +231,7 @@ def _submit_sweep(
 ) -> Submitted:
     from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
 
-    kind = prepared.first.plan.scheduler
+    kind = prepared.first.plan.submitted_to
     with listener.doing(f"submitting {len(prepared.points)} points") as doing:
         sweep = create_sweep(prepared, sets, index=index)
         progress = submit_points(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.type_hints import short_form
+from hpc_launch.job.type_hints import RuntimeName, short_form
 
 MAX_PATH = 4096
 """PATH_MAX of Linux, for paths of a profile before and after their names are filled in."""
@@ -74,9 +74,7 @@ class Image(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Containers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How images run on this site."""
 
-    runtime: Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"] = (
-        "apptainer"
-    )
+    runtime: RuntimeName | Literal["none"] = "apptainer"
     """Default container runtime."""
     binds: list[str] = []
     """Folders to mount in every container, as `PATH` or `PATH:PATH_IN_CONTAINER`. May contain `${job.id}`."""

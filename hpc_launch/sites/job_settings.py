@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from hpc_launch.job.container import Environment
-from hpc_launch.job.launcher import LauncherName
-from hpc_launch.job.type_hints import Scalar, VariableName, short_form
+from hpc_launch.job.type_hints import LauncherName, Scalar, VariableName, short_form
 from hpc_launch.sites.provenance import EntrySource
 
 _COUNT = r"^(([<>]=?|=|!=) ?\d+|\d+(-\d*)?)$"

@@ -173,7 +173,7 @@ def resolve(
     findings += [fault for fault in faults if fault not in findings]
     if job is None:
         raise Refused(findings)
-    if profile.scheduler.type == "local":
+    if profile.scheduler.kind == "local":
         profile = this_machine.with_local_hardware(profile, job.max_nodes)
     queue = profile.queues.get(job.queue or profile.default_queue or next(iter(profile.queues), ""))
     if queue is not None and queue.internet is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.type_hints import NAME_PATTERN, short_form
+from hpc_launch.job.type_hints import NAME_PATTERN, LauncherName, SchedulerName, short_form
 from hpc_launch.sites.folders import Cache, Containers, Folder
 from hpc_launch.sites.job_settings import LauncherAdvice, LinkedRule, Options, PreludeStep, Setting, SiteOption, Stack
 from hpc_launch.sites.network import HOST_NAME, Launch, Network, SshHost
@@ -82,8 +82,9 @@ class Billing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The scheduler."""
 
-    type: Literal["slurm", "local", "ssh"]
-    """Slurm; `ssh` for hosts without a scheduler, reached by ssh; or `local` for this machine alone."""
+    type: SchedulerName
+    """Slurm; `ssh` for hosts without a scheduler, reached by ssh; `local` for this machine alone; or the scheduler of
+    an installed package."""
     hosts: Annotated[dict[HOST_NAME, SshHost], Meta(examples=[{"gpu1": 8, "gpu2": 4}])] = {}
     """`ssh`: the hosts by the names that `ssh` knows, in the order in which jobs get them."""
     hostfile: Annotated[str | None, Meta(examples=["~/hostfile"])] = None
@@ -119,6 +120,11 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Hosts on which jobs must be submitted, with `*` as wildcard. Default: any."""
 
     __short_forms__ = short_form("`scheduler: slurm`.", {str: "type"})
+
+    @property
+    def kind(self) -> Literal["slurm", "local", "ssh"]:
+        """How its jobs start their processes. Those of another package's scheduler run on one machine."""
+        return self.type if self.type in ("slurm", "local", "ssh") else "local"  # type: ignore[return-value]
 
 
 class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,7 +196,7 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     rules: Annotated[list[LinkedRule], ExtendsList] = []
     """Settings that require or exclude each other."""
     launchers: Annotated[
-        dict[Annotated[str, Meta(pattern="^(torchrun|deepspeed|srun|none)$")], LauncherAdvice],
+        dict[LauncherName, LauncherAdvice],
         Meta(examples=[{"torchrun": "discouraged"}]),
     ] = {}
     """The site's advice on each launcher."""

@@ -22,6 +22,7 @@ _SOURCES = {
     "scontrol": "from scontrol",
     "local": "from this machine",
     "ssh": "from its first host",
+    "scheduler": "from the scheduler",
 }
 
 _NEXT = {

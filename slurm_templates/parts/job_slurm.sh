@@ -11,19 +11,10 @@ end_time=${SLURM_JOB_END_TIME:-${3:-}}
 on_hosts=() # with spares: options of srun
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
     local here=(--here)
-    [ -f "$run_dir/after.sh" ] && [ -O "$run_dir/after.sh" ] || return 0
-    if [ "$1" -eq 0 ] && [ "$warned" = null ]; then
-        # A stage of a pipeline: others may follow. A point of a sweep: there may be room for further points now.
-        [ -e "$run_dir/stage.json" ] || { [ -f "$run_dir/../sweep.json" ] && [ ! -e "$run_dir/../submitted" ]; } || return 0
-        here=(--well)
-    fi
+    hook_due "$1" || return 0
+    [ "$1" -ne 0 ] || [ "$warned" != null ] || here=(--well)
     trap '' USR1 TERM INT HUP # the end record is written
     [ -z "$ended_by" ] && [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || here=()
     run_hook "$attempt_dir" "${here[@]}"
     [ "${#here[@]}" -eq 0 ] || continue_here
-}
-run_hook() { # ATTEMPT_FOLDER [OPTION]
-    # A stage of a pipeline may submit a whole sweep.
-    timeout -k 5 "$([ -e "$run_dir/stage.json" ] && echo 300 || echo 60)" bash "$run_dir/after.sh" "$@" >>"$1/hook.log" 2>&1 </dev/null ||
-        say "the end hook cannot run here (see $1/hook.log); the next hpc-launch command continues the run"
 }

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.installed import shipped
-from hpc_launch.images.runtimes import wrap_command
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
+from hpc_launch.runtimes.container_runtimes import wrap_command
 from hpc_launch.script.parts import MARKER, part, part_names
 from hpc_launch.script.render import render
 from tests.shellcheck import shellcheck

@@ -16,7 +16,7 @@ import yaml
 from msgspec.structs import replace
 
 from hpc_launch.from_script.convert import Conversion, convert
-from hpc_launch.images.runtimes import wrap_command
+from hpc_launch.runtimes.container_runtimes import wrap_command
 from hpc_launch.script.render import render
 from tests.cluster import Cluster
 from tests.from_script.test_forty import converted

@@ -15,9 +15,9 @@ import pytest
 
 from docs.generate_launch_table import PAGE, page
 from hpc_launch.base.findings import errors
-from hpc_launch.images.runtimes import wrap_command
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.runtimes.container_runtimes import wrap_command
 from hpc_launch.script.render import render
 from hpc_launch.sites.load_layers import load
 from tests.cluster.requirements import REPOSITORY

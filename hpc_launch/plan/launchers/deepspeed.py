@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
+from hpc_launch.plan.launch_plan import StepPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_only
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.runtimes.container_runtimes import ContainerPlan
 
 LOST_BY_PDSH = ("--bind_cores_to_rank", "--bind_core_list")
 """Options that DeepSpeed's PDSHRunner drops (deepspeed/launcher/multinode_runner.py, 0.19.8)."""
@@ -15,7 +16,7 @@ LOST_BY_PDSH = ("--bind_cores_to_rank", "--bind_core_list")
 def _own_step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> StepPlan | None:
     """The step `pdsh` if DeepSpeed itself starts the other nodes."""
     site, job = draft.resolved.site, draft.resolved.job
-    if site.scheduler.type == "local":
+    if site.scheduler.kind == "local":
         if job.launcher.multinode == "pdsh":
             message = "this site has no other nodes to reach over ssh"
             draft.fault(FindingCode.PDSH_NOT_POSSIBLE, message, ("launcher", "multinode"), "remove it for this site")

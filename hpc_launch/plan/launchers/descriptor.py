@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
-from typing import Literal, get_args
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.job.launcher import LauncherName
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
+from hpc_launch.plan.launch_plan import StepPlan
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plugins.entry_points import BUILT_IN, Descriptor, guarded, load
+from hpc_launch.runtimes.container_runtimes import ContainerPlan
 
 
 class LauncherPlan(Struct, frozen=True):
@@ -24,10 +24,12 @@ class LauncherPlan(Struct, frozen=True):
     options: tuple[str, ...]
 
 
-class LauncherDescriptor(Struct, frozen=True, kw_only=True):
+class LauncherDescriptor(Descriptor, frozen=True, kw_only=True):
     """One launcher. Its template is `slurm_templates/launcher/NAME.sh.j2`."""
 
-    name: LauncherName
+    group: ClassVar[str] = "launchers"
+    template: str = ""
+    """For one of another package: the text of its template, which defines the bash function `on_each_node`."""
     tasks: Literal["node", "process", "program"]
     """What the step starts: a launcher on each node, each process itself, or the program once on the first node."""
     plan: Callable[[PlanDraft], LauncherPlan]
@@ -72,11 +74,12 @@ class LauncherDescriptor(Struct, frozen=True, kw_only=True):
         return 1 if self.tasks == "node" else processes_per_node
 
 
-@cache
-def descriptor(name: LauncherName) -> LauncherDescriptor:
-    """The descriptor in the module of that name."""
-    result: LauncherDescriptor = import_module(f"hpc_launch.plan.launchers.{name}").DESCRIPTOR
-    return result
+def descriptor(name: str) -> LauncherDescriptor:
+    """The descriptor in the module of that name. Raises Refused for one of another package that does not work."""
+    if name not in BUILT_IN["launchers"]:
+        return load("launchers", name, LauncherDescriptor)
+    found: LauncherDescriptor = import_module(f"hpc_launch.plan.launchers.{name}").DESCRIPTOR
+    return found
 
 
 def launcher(draft: PlanDraft) -> LauncherPlan:
@@ -85,7 +88,7 @@ def launcher(draft: PlanDraft) -> LauncherPlan:
     mine = descriptor(job.launcher.name)
     for key in job.launcher.optional_keys():
         if key not in mine.own_keys:
-            owners = [name for name in get_args(LauncherName) if key in descriptor(name).own_keys]
+            owners = [name for name in BUILT_IN["launchers"] if key in descriptor(name).own_keys]
             message = f"`{key}` is an option of {' and '.join(owners)}, not of {mine.name}"
             hint = f"remove it, or use `name: {owners[0]}`"
             draft.fault(FindingCode.OPTION_OF_OTHER_LAUNCHER, message, ("launcher", key), hint)
@@ -93,7 +96,8 @@ def launcher(draft: PlanDraft) -> LauncherPlan:
         message = f"{mine.name} cannot continue with fewer nodes"
         hint = "set a fixed number of nodes, or use `launcher: torchrun`"
         draft.fault(FindingCode.LAUNCHER_NOT_ELASTIC, message, ("nodes",), hint)
-    return mine.plan(draft)
+    with guarded("launchers", mine.name, draft.resolved.origin("launcher").place):
+        return mine.plan(draft)
 
 
 def options_only(draft: PlanDraft) -> LauncherPlan:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
+from hpc_launch.plan.launch_plan import StepPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_only
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.runtimes.container_runtimes import ContainerPlan
 
 
 def _own_step(draft: PlanDraft, _: JobSize, container: ContainerPlan | None) -> StepPlan | None:
@@ -18,7 +19,7 @@ def _own_step(draft: PlanDraft, _: JobSize, container: ContainerPlan | None) -> 
 
 
 def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
-    job, local = draft.resolved.job, draft.resolved.site.scheduler.type == "local"
+    job, local = draft.resolved.job, draft.resolved.site.scheduler.kind == "local"
     if job.launcher.options:
         hint = "remove them; put options for the program's own launcher into `args`"
         draft.fault(FindingCode.NO_LAUNCHER_OPTIONS, "`launcher: none` has no options", ("launcher", "options"), hint)

@@ -85,7 +85,11 @@ def settled(record: JobRecord) -> bool:
     if not record.ended_for_good or record.ended is None:
         return False
     wait = 0.0
-    if record.state == "COMPLETED" and record.derived_exit_code is None and record.source not in ("local", "ssh"):
+    if (
+        record.state == "COMPLETED"
+        and record.derived_exit_code is None
+        and record.source not in ("local", "ssh", "scheduler")
+    ):
         wait = SETTLED_S
     if record.state in MAY_COME_BACK:
         wait = REQUEUE_S

@@ -45,7 +45,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     name: str = ""
     site: str = ""
     scheduler: str = ""
-    """`slurm`, `ssh` or `local`."""
+    """`slurm`, `ssh`, `local`, or that of another package."""
     nodes: int | None = None
     """Of the training, without spares."""
     spares: int = 0
@@ -101,6 +101,7 @@ def plan_record(plan: LaunchPlan, **of_attempt: Any) -> PlanRecord:
         checkpoint = CheckpointRecord(dir=parts, pattern=rule.pattern, complete=rule.complete, latest=rule.latest)
     same = {name: getattr(plan, name) for name in PlanRecord.__struct_fields__ if hasattr(plan, name)}
     changed = {
+        "scheduler": plan.submitted_to,
         "container": image.runtime if image is not None and not image.started_by_srun else None,
         "phases": plan.watch is not None and plan.watch.phases,
         "progress": ProgressRecord(**plan.progress),

@@ -33,7 +33,7 @@ RUN_STATES = (
 FINAL_RUN_STATES = frozenset({"COMPLETED", "FAILED", "STOPPED", "CANCELLED"})
 """A run in one of these states changes only when a user acts."""
 
-STATE_SOURCES = ("end_record", "squeue", "sacct", "scontrol", "local", "ssh", "none")
+STATE_SOURCES = ("end_record", "squeue", "sacct", "scontrol", "local", "ssh", "scheduler", "none")
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ class StartupReader:
 
     def _nodes(self, files: AttemptFiles, plan: PlanRecord) -> Iterator[NodeStart]:
         watched = dict(files.attempt.watcher_files())
-        local = plan.scheduler == "local"
+        local = plan.scheduler not in ("slurm", "ssh")
         names = [f"node {number}" for number in range(plan.nodes or 1)] if local else files.nodes
         lacking = len(watched) < len(names)
         written = {number for number, _, path in files.attempt.node_logs() if size_of(path)} if lacking else set()

@@ -82,7 +82,7 @@ job_nodes=1 job_cpus_per_task=16 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=2 --interfaces=ib0 --python=python3)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
 )
 

@@ -88,8 +88,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_secrets=(HF_TOKEN)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment secrets
-    rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun end_successor exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
+    secrets rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

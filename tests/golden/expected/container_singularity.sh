@@ -102,9 +102,9 @@ job_image_variables=(
     TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE NCCL_SOCKET_IFNAME NCCL_IB_HCA HF_TOKEN
 )
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment secrets
-    image_variables rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun end_successor
-    exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
+    secrets image_variables rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun
+    end_successor exit
 )
 
 # ===== Below: the same in every job =====

@@ -100,8 +100,8 @@ job_image_variables=(
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"/ckpt; }
 job_checkpoint=('global_step(\d+)' --latest=latest --complete='mp_rank_*.pt' --complete='it'\''s here')
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables resume environment
-    image_variables rendezvous_slurm address_of_interface rendezvous node_check_image node_check guard watch
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables resume
+    environment image_variables rendezvous_slurm address_of_interface rendezvous node_check_image node_check guard watch
     follow_checkpoints hand_over await_notes run_noted step_mpi end_successor exit
 )
 

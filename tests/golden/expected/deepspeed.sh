@@ -85,9 +85,9 @@ job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800 --busy-after=7200 --samp
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_secrets=(WANDB_API_KEY)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment programs
-    secrets rendezvous_slurm rendezvous node_check guard watch hostfile await_child deepspeed node step_srun end_srun
-    end_successor exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
+    programs secrets rendezvous_slurm rendezvous node_check guard watch hostfile await_child deepspeed node step_srun
+    end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

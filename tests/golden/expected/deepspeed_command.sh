@@ -58,7 +58,7 @@ job_nodes=1 job_processes_per_node=1 job_cpus_per_task=32 job_node_rank=SLURM_NO
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--memory-mib=65536 --python=python3)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     rendezvous_slurm rendezvous node_check watch hostfile await_child deepspeed node step_srun end_srun exit
 )
 

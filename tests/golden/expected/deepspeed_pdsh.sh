@@ -65,9 +65,9 @@ job_check=(--gpus=4 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_
 job_processes=8
 job_secrets=(WANDB_API_KEY)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment programs
-    secrets rendezvous_slurm address_of_interface rendezvous node_check watch hostfile await_child deepspeed hand_over
-    await_notes step_pdsh exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
+    programs secrets rendezvous_slurm address_of_interface rendezvous node_check watch hostfile await_child deepspeed
+    hand_over await_notes step_pdsh exit
 )
 
 # ===== Below: the same in every job =====

@@ -81,9 +81,9 @@ job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800 --busy-after=7200 --samp
 job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim spares survivor records signals variables fresh
-    environment programs rendezvous_slurm rendezvous node_check watch await_child heartbeat release_next node step_srun
-    given_up end_elastic end_successor exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim spares survivor records signals variables
+    fresh environment programs rendezvous_slurm rendezvous node_check watch await_child heartbeat release_next node
+    step_srun given_up end_elastic end_successor exit
 )
 
 # ===== Below: the same in every job =====

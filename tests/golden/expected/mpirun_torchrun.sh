@@ -69,8 +69,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn0:hsn1 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_step=mpirun job_tasks_per_node=1 job_each_process=''
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment programs
-    rendezvous_slurm address_by_ip rendezvous node_check watch hand_over await_notes run_noted step_mpi exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
+    programs rendezvous_slurm address_by_ip rendezvous node_check watch hand_over await_notes run_noted step_mpi exit
 )
 
 # ===== Below: the same in every job =====

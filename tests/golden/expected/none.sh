@@ -59,7 +59,7 @@ job_workdir=/home/alice/project
 job_nodes=2 job_processes_per_node=4 job_time_limit=7200
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     rendezvous_slurm rendezvous node_check hostfile step_once end_successor exit
 )
 

@@ -260,8 +260,8 @@ job_secrets=(HF_TOKEN)
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"/checkpoints; }
 job_checkpoint=('checkpoint-(\d+)' --complete=trainer_state.json)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables resume environment secrets
-    rendezvous_slurm node_check guard step_roles end_successor exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables resume
+    environment secrets rendezvous_slurm node_check guard step_roles end_successor exit
 )
 
 # ===== Below: the same in every job =====

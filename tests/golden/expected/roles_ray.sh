@@ -200,7 +200,7 @@ job_workdir=/home/alice/project
 job_nodes=3 job_time_limit=7200
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --python=python3)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     rendezvous_slurm node_check step_roles end_successor exit
 )
 

@@ -151,9 +151,9 @@ job_image_variables=(
     MIOPEN_CUSTOM_CACHE_DIR FI_RDZV NCCL_ONE_NODE FI_RX NODE_CLASS FI_SIZE MINE
 )
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh private_folder
-    environment image_variables rendezvous_slurm rendezvous within node_check_image node_check watch each_rank
-    prepare_slurm node step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment image_variables rendezvous_slurm rendezvous within node_check_image node_check watch
+    each_rank prepare_slurm node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

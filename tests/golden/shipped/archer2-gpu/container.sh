@@ -101,9 +101,9 @@ job_image_variables=(
     MIOPEN_CUSTOM_CACHE_DIR
 )
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh private_folder
-    environment image_variables rendezvous_slurm rendezvous node_check_image node_check watch prepare_slurm node
-    step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment image_variables rendezvous_slurm rendezvous node_check_image node_check watch
+    prepare_slurm node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

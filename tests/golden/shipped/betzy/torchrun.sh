@@ -65,8 +65,8 @@ job_nodes=2 job_programs=(python3) job_cpus_per_task=64 job_time_limit=900 job_n
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=505856 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment programs
-    rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
+    programs rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

@@ -115,9 +115,9 @@ job_image_variables=(
     FI_MR_CACHE_MONITOR HSA_FORCE_FINE_GRAIN_PCIE FI_CXI_RDZV_PROTO
 )
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh private_folder
-    environment image_variables rendezvous_slurm address_by_ip rendezvous node_check_image node_check watch
-    prepare_slurm node step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment image_variables rendezvous_slurm address_by_ip rendezvous node_check_image node_check
+    watch prepare_slurm node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

@@ -113,7 +113,7 @@ job_image_variables=(
     NCCL_CROSS_NIC NCCL_NET_GDR_LEVEL FI_MR_CACHE_MONITOR NCCL_NET FI_CXI_DEFAULT_TX_SIZE FI_CXI_RX_MATCH_MODE
 )
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     image_variables rendezvous_slurm rendezvous within node_check_image node_check watch node step_srun end_srun exit
 )
 

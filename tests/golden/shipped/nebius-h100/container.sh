@@ -87,7 +87,7 @@ job_nodes=2 job_cpus_per_task=128 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=8 --gpu-vendor=nvidia --interfaces=eth0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun exit
 )
 

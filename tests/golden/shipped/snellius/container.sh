@@ -87,7 +87,7 @@ job_image_variables=(
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS PYTHONUSERBASE
 )
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     image_variables rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun exit
 )
 

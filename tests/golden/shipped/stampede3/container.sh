@@ -84,7 +84,7 @@ job_image_variables=(
     TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
 )
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     image_variables rendezvous_slurm rendezvous node_check_image hand_over node_check_ibrun node_check watch await_notes
     run_noted step_mpi exit
 )

@@ -89,7 +89,7 @@ job_image_variables=(
     TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE HF_HUB_OFFLINE TRANSFORMERS_OFFLINE HF_DATASETS_OFFLINE
 )
 job_parts=(
-    messages job_slurm in_place attempt requeue continue_here claim records signals variables fresh environment
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     image_variables rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun exit
 )
 

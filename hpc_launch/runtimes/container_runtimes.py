@@ -1,15 +1,36 @@
-"""How each container runtime starts a command in an image: the prefix of a command, or options of srun. Pure."""
+"""The container runtimes: what other code asks about each, and how it starts a command in an image. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
 from hpc_launch.job.shell_text import Part, Text, join_parts
-from hpc_launch.plan.launch_plan import ContainerPlan
+from hpc_launch.job.type_hints import RuntimeName
+from hpc_launch.plugins.entry_points import Descriptor, guarded, load
 
 Line = tuple[Text, ...]
+
+
+class ContainerPlan(Struct, frozen=True):
+    """The image and how to run it."""
+
+    runtime: RuntimeName
+    image: str
+    binds: tuple[Text, ...]
+    """`PATH` or `PATH:INSIDE`."""
+    workdir: str
+    gpus: Literal["nvidia", "amd"] | None
+    home: bool
+    writable: bool
+    options: tuple[str, ...]
+    variables: tuple[str, ...]
+    """Variables that keep the job's value inside the container, whatever the image sets."""
+    started_by_srun: bool = False
+    """Whether the runtime is an option of srun."""
+
 
 FROM_THE_JOB = tuple(
     "SLURM_* HPC_LAUNCH_* TORCH* MASTER_ADDR MASTER_PORT RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK "
@@ -146,17 +167,44 @@ def _charliecloud(plan: ContainerPlan) -> CommandWrapper:
     return CommandWrapper(before=(*lines, *_options(plan), ((plan.image,), ("--",))))
 
 
-RUNTIMES: dict[str, Callable[[ContainerPlan], CommandWrapper]] = {
-    "apptainer": _apptainer,
-    "singularity": _apptainer,
-    "pyxis": _pyxis,
-    "edf": _edf,
-    "podman-hpc": _podman,
-    "shifter": _shifter,
-    "charliecloud": _charliecloud,
+class RuntimeDescriptor(Descriptor, frozen=True, kw_only=True):
+    """One container runtime."""
+
+    group: ClassVar[str] = "runtimes"
+    wrap: Callable[[ContainerPlan], CommandWrapper]
+    files: bool = False
+    """Whether its images are files or folders; others look image names up themselves."""
+    of_srun: bool = False
+    """Whether it is an option of srun."""
+    binds: bool = True
+    """Whether mounts can be added; without, it reads them from a file of its own."""
+    program: str = ""
+    """The command on the nodes, if its name is another one."""
+
+
+RUNTIMES = {
+    one.name: one
+    for one in (
+        RuntimeDescriptor(name="apptainer", wrap=_apptainer, files=True),
+        RuntimeDescriptor(name="singularity", wrap=_apptainer, files=True),
+        RuntimeDescriptor(name="pyxis", wrap=_pyxis, of_srun=True),
+        RuntimeDescriptor(name="edf", wrap=_edf, of_srun=True, binds=False),
+        RuntimeDescriptor(name="podman-hpc", wrap=_podman),
+        RuntimeDescriptor(name="shifter", wrap=_shifter),
+        RuntimeDescriptor(name="charliecloud", wrap=_charliecloud, files=True, program="ch-run"),
+        RuntimeDescriptor(name="none", wrap=lambda _: CommandWrapper()),
+    )
 }
+
+
+def runtime_of(name: str) -> RuntimeDescriptor:
+    """The descriptor of that name. Raises Refused for one of another package that does not work."""
+    return RUNTIMES.get(name) or load("runtimes", name, RuntimeDescriptor)
 
 
 def wrap_command(plan: ContainerPlan | None) -> CommandWrapper:
     """How to run a command in the container; empty without one."""
-    return CommandWrapper() if plan is None else RUNTIMES[plan.runtime](plan)
+    if plan is None:
+        return CommandWrapper()
+    with guarded("runtimes", plan.runtime):
+        return runtime_of(plan.runtime).wrap(plan)

@@ -1,0 +1,1 @@
+"""A launcher, a container runtime and a scheduler for hpc-launch."""

@@ -1,0 +1,1 @@
+"""The container runtimes: how each starts a command in an image."""
