@@ -23,7 +23,7 @@ from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.resolved import Resolved
 
-_OF_JOB_ONLY = frozenset({"roles", "sweep", "nodes", "gpus", "gpus_per_node", "spares", "notify", "trackers", "drill"})
+_OF_JOB_ONLY = frozenset("roles sweep nodes gpus gpus_per_node spares notify trackers drill retry".split())
 
 
 class RolePlace(Struct, frozen=True):
@@ -59,7 +59,8 @@ def role_resolved(resolved: Resolved, name: str, place: RolePlace | None, findin
     merged = resolved.merged
     own = {key: value for key, value in merged.data["roles"][name].items() if key not in OWN_KEYS}
     replaced = {"script", "module", "command", "args"} if {"script", "module", "command"} & own.keys() else set()
-    shared = {key: value for key, value in merged.data.items() if key not in _OF_JOB_ONLY | replaced}
+    tracked = {"trackers"} if name == main_role(resolved.job.roles) else set[str]()
+    shared = {key: value for key, value in merged.data.items() if key not in (_OF_JOB_ONLY - tracked) | replaced}
     path: KeyPath = ("roles", name)
     places, key_places, written, origins = (
         {at[2:]: value for at, value in table.items() if at[:2] == path and len(at) > 2}
@@ -149,6 +150,9 @@ def _wrong_alone(job: JobSpec, jobs: Mapping[str, JobSpec]) -> Iterator[_Fault]:
             yield (*path, "ready"), "`ready` needs one of http, tcp, log and ray", hint
         if role.restart and role.ends:
             yield (*path, "restart"), f"`{name}` ends the job, so that it cannot be restarted in it", "use `retry`"
+        if "node" in (jobs[name].environment.stage, getattr(jobs[name].container, "stage", None)):
+            message, hint = f"`stage: node`: the software of `{name}` cannot be copied to the nodes", "use `stage: off`"
+            yield path, message, hint
         launcher = jobs[name].launcher.name
         if role.restart and descriptor(launcher).process_group:
             message = f"`{name}` forms a process group with {launcher}, whose members cannot join again"

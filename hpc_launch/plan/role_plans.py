@@ -13,7 +13,7 @@ from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan, RoleGpus, RolePlan, SiteStep, StepPlan, Variable, WatchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import ValueFiller
-from hpc_launch.plan.recorded_parts import RetryPlan
+from hpc_launch.plan.recorded_parts import BatchPlan, RetryPlan
 from hpc_launch.plan.role_jobs import (
     RolePlace,
     check_roles,
@@ -53,6 +53,8 @@ def build_roles(
         findings += [fault for fault in faults if fault not in findings]
         if plan is None or outer is None:
             continue
+        if name == main and outer.recovery.batch is None:
+            outer = replace(outer, recovery=replace(outer.recovery, batch=_batch_of(name, plan.recovery.batch)))
         role, place, gpus = job.roles[name], places[name], outer.gpus_per_node
         plan = replace(
             _within(plan, outer, role),
@@ -73,6 +75,13 @@ def build_roles(
         code=next((one.plan.code for one in roles if one.plan.code is not None), None),
     )
     return held, findings
+
+
+def _batch_of(name: str, batch: BatchPlan | None) -> BatchPlan | None:
+    """Where the job file has the batch size of a role."""
+    keys = {at: getattr(batch, at, None) or "" for at in ("micro_key", "accumulation_key")}
+    own = {at: f"roles.{name}.{key}" for at, key in keys.items() if key.startswith("args.")}
+    return replace(batch, **own) if batch is not None else None
 
 
 def _hosts(hosts: tuple[JobHost, ...], own: tuple[JobHost, ...], place: RolePlace) -> tuple[JobHost, ...]:

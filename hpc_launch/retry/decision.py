@@ -217,6 +217,9 @@ def _history(context: RetryContext) -> list[PastAttempt]:
 
 def _change_facts(context: RetryContext, diagnosis: Diagnosis) -> ChangeFacts:
     plan, recorded = context.plan, plan_of(context.attempt)
+    role, key = diagnosis.first_failure.role, plan.batch.micro_key if plan.batch is not None else ""
+    if role is not None and key.startswith("roles.") and not key.startswith(f"roles.{role.partition('.')[0]}."):
+        plan = structs.replace(plan, batch=None)  # another program ran out of memory
     size = plan.site_hosts or (context.scheduler.size(plan.partition) if diagnosis.bad_nodes else None)
     return ChangeFacts(
         **structs.asdict(plan),

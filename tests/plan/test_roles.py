@@ -10,6 +10,7 @@ import yaml
 
 from hpc_launch.base.findings import errors
 from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.recorded_parts import BatchPlan
 from hpc_launch.prepare.prepare import validate_job
 from hpc_launch.script.render import render
 from hpc_launch.sites.load_layers import load
@@ -66,6 +67,7 @@ def faults(tmp_path: Path, text: str) -> list[str]:
             "`b` is itself beside",
         ),
         (f"roles:\n{TRAIN % ', nods: 3'}", "nods"),
+        (f"environment: {{venv: /x, stage: node}}\nroles:\n{TRAIN % ''}", "`stage: node`: the software of `train`"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(text: str, expected: str, tmp_path: Path) -> None:
@@ -101,6 +103,51 @@ def test_a_role_takes_what_it_lacks_from_the_job(tmp_path: Path) -> None:
     assert {one.name: one.value for one in server.variables if one.name in "AB"} == {"A": ("1",), "B": ("2",)}
     assert 'echo "$ROLE_PORT" "$ROLE_TRAIN_URL"' in render(server)
     assert plan.roles[0].name == "train"
+
+
+def test_each_role_has_an_image_of_its_own(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    for name in ("a.sif", "b.sif"):
+        (tmp_path / name).write_text("")
+    boxes = "container: {image: %s, runtime: apptainer}"
+    job.write_text(
+        f"name: pair\nnodes: 2\n{boxes % 'a.sif'}\nroles:\n  server: {{command: [date]}}\n"
+        f"{TRAIN % f', {boxes}'}" % "b.sif"
+    )
+    plan, findings = build(load(job, site="local").resolved)
+    assert plan is not None, findings
+    images = {role.name: role.plan.container.image for role in plan.roles if role.plan.container is not None}
+    assert images == {"server": str(tmp_path / "a.sif"), "train": str(tmp_path / "b.sif")}
+    for role in plan.roles:
+        assert "apptainer exec" in (script := render(role.plan))
+        assert [name for name in ("a.sif", "b.sif") if name in script] == [Path(images[role.name]).name]
+
+
+def test_the_tracker_is_that_of_the_role_that_ends_the_job(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(f"name: pair\nnodes: 2\ntrackers: [tensorboard]\nroles:\n  a: {{command: [date]}}\n{TRAIN % ''}")
+    plan, _ = build(load(job, site="local").resolved)
+    assert plan is not None
+    found = {role.name: [one.name for one in role.plan.variables if "TENSORBOARD" in one.name] for role in plan.roles}
+    assert found["train"] != []
+    assert found["a"] == []
+
+
+def test_a_smaller_batch_is_asked_of_the_role_that_ends_the_job(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    args = ", args: {per_device_train_batch_size: 8, gradient_accumulation_steps: 2}"
+    job.write_text(f"name: pair\nnodes: 1\nroles:\n{TRAIN % args}")
+    plan, _ = build(load(job, site="local").resolved)
+    assert plan is not None
+    assert plan.recovery.batch == BatchPlan(
+        "roles.train.args.per_device_train_batch_size", 8, "roles.train.args.gradient_accumulation_steps", 2
+    )
+    job.write_text(
+        f"name: pair\nnodes: 1\nretry: {{batch: {{micro: roles.train.args.own}}}}\nroles:\n{TRAIN % ', args: {own: 4}'}"
+    )
+    plan, findings = build(load(job, site="local").resolved)
+    assert plan is not None
+    assert (plan.recovery.batch, errors(findings)) == (BatchPlan("roles.train.args.own", 4), [])
 
 
 def test_the_progress_is_that_of_the_first_replica_of_the_role_that_ends_the_job(tmp_path: Path) -> None:
