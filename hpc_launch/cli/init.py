@@ -15,12 +15,13 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option, yes_option
 from hpc_launch.cli.terminal import print_note, warn, write_text
-from hpc_launch.from_script.convert import Conversion, compare, convert, is_same, prepare_text
-from hpc_launch.from_script.new_job import Question, new_job_text, questions, read_training
+from hpc_launch.from_script.convert import Conversion, compare, convert, is_same
+from hpc_launch.from_script.new_job import Question, new_job_text, questions
 from hpc_launch.from_script.old_job import OldScript
+from hpc_launch.images.training_source import read_training
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.shell_text import visible
-from hpc_launch.prepare.prepare import PreparedJob, detect_site
+from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_text
 from hpc_launch.sites.read_profile import load_site_profile, read_user_overlay
 from hpc_launch.sites.search_path import profile_names
 from hpc_launch.view.format_values import aligned

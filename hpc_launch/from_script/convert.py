@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Place
 from hpc_launch.base.secret_text import SECRET_NAME
 from hpc_launch.from_script.draft import SitePart, job_name, job_text, known_site, own_profile
 from hpc_launch.from_script.old_job import LaunchSize, OldJob, OldLaunch, OldScript, choose, launch_size
+from hpc_launch.from_script.old_roles import find_roles
 from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Value, parse, read_script, take_out
 from hpc_launch.from_script.settings import RENDEZVOUS
 from hpc_launch.from_script.slurm_request import Request
@@ -26,10 +26,9 @@ from hpc_launch.from_script.statements import Reader
 from hpc_launch.from_script.variables import Variables
 from hpc_launch.job.shell_text import RUNTIME, Text, UnknownName, interpolate
 from hpc_launch.job.units import format_time, parse_time
-from hpc_launch.job.yaml_source import parse_document
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launch_step import CODE
-from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
-from hpc_launch.sites.load_layers import read_sources
+from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_text
 from hpc_launch.sites.read_profile import load_site_profile
 from hpc_launch.sites.search_path import is_file_name
 
@@ -55,22 +54,6 @@ class Conversion(Struct, frozen=True):
     def prepare(self) -> PreparedJob:
         """The job as hpc-launch would submit it. Raises Refused with what has to be corrected first."""
         return prepare_text(self.job_file, self.output, site_text=self.site_file, anywhere=True)
-
-
-def prepare_text(
-    text: str, output: Path, *, site: str | None = None, site_text: str | None = None, anywhere: bool = False
-) -> PreparedJob:
-    """Plan a job file before it is written. `site_text`: of its site profile, which is not written either. Raises
-    Refused."""
-    document, findings = parse_document(text, str(output))
-    if document is None:
-        raise Refused(findings)
-    with tempfile.TemporaryDirectory(prefix="hpc-launch-init-") as folder:
-        if site_text is not None:
-            site = str(Path(folder, f"{output.stem}.site.yaml"))
-            Path(site).write_text(site_text, encoding="utf-8")
-        sources = read_sources(output, site=site, detect=detect_site, document=document)
-        return prepare_job(output, site=site, sources=sources, anywhere=anywhere)
 
 
 def convert(
@@ -123,19 +106,28 @@ def understand(script: str, name: str, folder: str, environment: Mapping[str, st
     except RecursionError:
         raise UsageError(f"{name} nests commands deeper than can be read", "name an sbatch script") from None
     job = reader.job
-    launch = choose(job, request, ledger)
+    roles = find_roles(job, request, ledger)
+    launch = roles["train"] if roles else choose(job, request, ledger)
+    for one in roles.values() or filter(None, [launch]):
+        _keep_secrets(job, one, ledger)
     if launch is not None:
         job.env, job.workdir = launch.job_env, launch.workdir
-        _keep_secrets(job, launch, ledger)
     for number, line in enumerate(lines, 1):
         if found := _PLACEHOLDER.search(line):
             ledger.not_understood([number], f"a placeholder to fill in: {found[0]}")
         if "\ufffd" in line and (line.startswith("#SBATCH") or not line.lstrip().startswith("#")):
             ledger.not_understood([number], "bytes that are not UTF-8: write the value")
     size = launch_size(launch, request) if launch is not None else None
-    return OldScript(
-        name, folder, request, job, launch, size, ledger.accounts(), reader.followed, _remarks(launch, size)
-    )
+    if roles:
+        needed = sum(one.nodes or 1 for one in roles.values() if not one.beside)
+        size = LaunchSize(max(request.nodes, needed), 1, 1, request.gpus_per_node, request.cpus_per_node)
+    remarks = _remarks(launch, size) if not roles else [_NO_GATES] if len(roles) > 1 else []
+    if roles and size is not None and size.nodes > request.nodes:
+        remarks.append(f"the script has no number of nodes: {size.nodes} taken, the fewest that its roles need")
+    return OldScript(name, folder, request, job, launch, size, roles, ledger.accounts(), reader.followed, remarks)
+
+
+_NO_GATES = "no role waits for another: `ready:` and `after:` do that, and $ROLE_PORT is a port that nobody else has"
 
 
 def _remarks(launch: OldLaunch | None, size: LaunchSize | None) -> list[str]:
@@ -168,7 +160,8 @@ def _keep_secrets(job: OldJob, launch: OldLaunch, ledger: Ledger) -> None:
     launch.arguments = [word.with_text(kept(word.text, word.line)) for word in launch.arguments]
     line = launch.lines[0]
     launch.env = {name: replace(one, text=kept(one.text, line)) for name, one in launch.env.items()}
-    job.env = {name: (replace(one, text=kept(one.text, at)), at) for name, (one, at) in job.env.items()}
+    env = launch.job_env.items()
+    launch.job_env = {name: (replace(one, text=kept(one.text, at)), at) for name, (one, at) in env}
 
 
 _NAMES = {var: name for name, var in RUNTIME.items()}
@@ -186,11 +179,16 @@ class ComparedValue(Struct, frozen=True):
 
 def compare(script: OldScript, prepared: PreparedJob) -> list[ComparedValue]:
     """All properties: size, program, software and environment."""
-    compared = _Comparison(script, prepared)
+    compared = _Comparison(script, prepared.plan, prepared)
+    if script.roles and script.size is not None:
+        rows = [_row("nodes", script.size.nodes, prepared.plan.nodes)]
+        for role in prepared.plan.roles:
+            own = _Comparison(script, role.plan, prepared).started(script.roles[role.name])
+            rows += [replace(row, what=f"{role.name}: {row.what}") for row in own]
+        return rows
     if script.launch is None or script.size is None:
         return [_row("program", None, compared.shown(prepared.plan.program.words))]
-    parts = (compared.program(script.launch), compared.software(script.launch), compared.environment(script.launch))
-    return [*compared.size(script.launch, script.size), *(row for part in parts for row in part)]
+    return [*compared.size(script.launch, script.size), *compared.started(script.launch)]
 
 
 def is_same(rows: Sequence[ComparedValue]) -> bool:
@@ -208,13 +206,20 @@ def _row(what: str, old: object, new: object, why: str = "") -> ComparedValue:
 class _Comparison:
     """The rows of both launches."""
 
-    def __init__(self, script: OldScript, prepared: PreparedJob) -> None:
+    def __init__(self, script: OldScript, plan: LaunchPlan, prepared: PreparedJob) -> None:
         self.script = script
-        self.plan = prepared.plan
+        self.plan = plan
         self.names = prepared.loaded.resolved.names
+
+    def started(self, launch: OldLaunch) -> Iterator[ComparedValue]:
+        """Its program, software and environment."""
+        yield from self.program(launch)
+        yield from self.software(launch)
+        yield from self.environment(launch)
 
     def filled(self, value: str) -> str:
         """A value of the old script with the names filled that both know."""
+        value = re.sub(r"\$\{role\.(\w+)\.host\}", lambda name: f"${{shell.ROLE_{name[1].upper()}_HOST}}", value)
         try:
             return self.plain(interpolate(value, self.names))
         except UnknownName:
@@ -293,7 +298,7 @@ class _Comparison:
             variable.name: None if variable.value is None else self.plain(variable.value)
             for variable in (*plan.variables, *around)
         }
-        wanted = {name: value for name, (value, _) in job.env.items()} | launch.env
+        wanted = {name: value for name, (value, _) in launch.job_env.items()} | launch.env
         left_out = job.left_out | {name: "set by the launcher" for name in wanted if name in RENDEZVOUS}
         for name, value in wanted.items():
             if name not in left_out:

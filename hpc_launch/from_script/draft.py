@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from hpc_launch.from_script.old_job import OldLaunch, OldScript
-from hpc_launch.from_script.script_text import Word
+from hpc_launch.from_script.old_job import OldLaunch, OldScript, launch_size
 from hpc_launch.from_script.settings import RENDEZVOUS
-from hpc_launch.job.document import yaml_text
+from hpc_launch.job.document import written_arguments, yaml_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.sites.profile import SiteProfile
 
@@ -109,6 +110,9 @@ def job_text(script: OldScript, site: SitePart, prefix: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+_OF_ROLE = frozenset("processes_per_node launcher script module command args env container".split())
+
+
 def job_name(text: str) -> str:
     """A name that a run can have."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "train"
@@ -125,7 +129,7 @@ class _Draft:
         request, launch, job, site = self.script.request, self.script.launch, self.script.job, self.site
         container = dict(launch.container or {}) if launch is not None else {}
         workdir = job.workdir or request.get("chdir")
-        return {
+        keys = {
             "name": job_name(request.get("job-name") or os.path.splitext(self.script.name)[0]),
             "site": site.reference,
             "queue": site.queue,
@@ -140,6 +144,30 @@ class _Draft:
             "checkpoint": {"signal_before": f"{request.signal_before}s"} if request.signal_before else None,
             "exclude": [request.get("exclude")] if request.get("exclude") else None,
             "sbatch": {**request.passed_on, **site.sbatch},
+        }
+        if not self.script.roles:
+            return keys
+        roles = self.script.roles.values()
+        shared = {name: one for name, one in job.env.items() if all(role.job_env.get(name) == one for role in roles)}
+        found = {role.role: _given(self._role(role, shared)) for role in roles}
+        variables = {name: value.text for name, (value, _) in shared.items()}
+        return {key: value for key, value in keys.items() if key not in _OF_ROLE} | {"env": variables, "roles": found}
+
+    def _role(self, launch: OldLaunch, shared: Mapping[str, Any]) -> dict[str, Any]:
+        """One of several programs. `shared`: variables that all of them have."""
+        env = {name: value for name, value in launch.job_env.items() if name not in shared}
+        job = dataclasses.replace(self.script.job, env=env, workdir=launch.workdir)
+        size, request = launch_size(launch, self.script.request), self.script.request
+        own = replace(self.script, launch=launch, job=job, size=size, roles={})
+        keys = {key: value for key, value in _Draft(own, self.site, self.prefix).keys().items() if key in _OF_ROLE}
+        if launch.launcher in {"ray", "none"}:
+            keys.pop("processes_per_node")
+        return {
+            "nodes": None if launch.beside or launch.nodes == 1 else launch.nodes or "rest",
+            "beside": launch.beside,
+            "gpus": launch.gpus_per_node if launch.gpus_per_node != request.gpus_per_node else None,
+            **(keys if launch.launcher != "none" else {**keys, "launcher": None}),
+            "ends": "job" if launch.role == "train" else None,
         }
 
     def _launch(self) -> dict[str, Any]:
@@ -162,10 +190,11 @@ class _Draft:
         }
 
     def _program(self, launch: OldLaunch) -> dict[str, Any]:
-        words, arguments = [word.text for word in launch.words], arguments_of(launch.arguments)
+        words, rest = ([word.text for word in part] for part in (launch.words, launch.arguments))
+        arguments = written_arguments(rest)
         first = words[0] if words else ""
         if launch.program == "command":
-            return {"command": [*words, *(word.text for word in launch.arguments)]}
+            return {"command": [*words, *rest]}
         in_image = launch.container is not None and os.path.isabs(first)
         if launch.program == "script" and (in_image or "${shell." in first or "${job." in first):
             return {"command": ["python3", *words], "args": arguments}
@@ -216,18 +245,3 @@ def _is_rooted(path: str) -> bool:
 def _static(text: str) -> str:
     """Paths are known before the job starts: variables come from the submitting shell."""
     return text.replace("${shell.", "${env.")
-
-
-def arguments_of(words: Sequence[Word]) -> dict[str, Any] | list[str]:
-    """The arguments: `key: value` where that means the same words in the same order, else a list."""
-    texts = [word.text for word in words]
-    result: dict[str, list[Any]] = {}
-    for text in texts:
-        name = text[2:]
-        if re.match(r"--[A-Za-z][\w.-]*\Z", text) and name not in result:
-            result[name] = []
-        elif not result or re.match(r"-(?!\d)", text):
-            return texts
-        else:
-            result[list(result)[-1]].append(int(text) if re.fullmatch(r"0|-?[1-9]\d{0,15}", text) else text)
-    return {name: True if not found else found[0] if len(found) == 1 else found for name, found in result.items()}

@@ -133,8 +133,11 @@ class Unwrapper:
         launch.cpus_per_task = split.number("cpus-per-task")
         gres = split.last("gres")
         counted = re.search(r"gpu(?::[A-Za-z]\w*)?:(\d+)", gres.text) if gres is not None else None
-        launch.gpus_per_node = split.number("gpus-per-node") or (int(counted[1]) if counted else None)
-        launch.one_node = launch.nodes == 1 and split.last("nodelist", "relative") is not None
+        none = 0 if gres is not None and gres.text == "none" else None
+        launch.gpus_per_node = split.number("gpus-per-node") or (int(counted[1]) if counted else none)
+        named = split.last("nodelist")
+        launch.place = named.text if named is not None else None
+        launch.one_node = 1 in {launch.nodes, launch.tasks} and split.last("nodelist", "relative") is not None
         folder, image = split.last("chdir"), split.last("container-image")
         if folder is not None and folder.value.known:
             launch.workdir = os.path.normpath(os.path.join(launch.workdir or self.folder, folder.text))

@@ -1,64 +1,19 @@
-"""A job file for a training: what its source tells, which is parsed and never imported, what is asked, and the text."""
+"""A job file for a training: what is asked, and the text."""
 
 from __future__ import annotations
 
-import ast
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.draft import job_name
-from hpc_launch.images.check_image import top_imports
+from hpc_launch.images.training_source import TrainingSource
 from hpc_launch.job.document import yaml_text
 from hpc_launch.job.units import format_time, parse_time
 from hpc_launch.sites.profile import SiteProfile
-
-MAX_BYTES = 2 << 20
-_FRAMEWORKS = "deepspeed megatron lightning pytorch_lightning accelerate trl transformers torchtitan".split()
-_SEVERAL = re.compile(
-    rb"torch\.distributed|from torch import .*distributed|init_process_group|[\"'](LOCAL_RANK|WORLD_SIZE|RANK)[\"']"
-)
-
-
-class TrainingSource(Struct, frozen=True):
-    """What the source of a training tells: the options that its command line requires, with their help texts, by their
-    names as keys of `args:`, and the launcher that starts such a training."""
-
-    required: dict[str, str]
-    launcher: str
-
-
-def read_training(path: Path) -> TrainingSource:
-    """Read a Python file. Raises UsageError if it cannot be parsed."""
-    try:
-        if os.path.exists(path) and (not os.path.isfile(path) or path.stat().st_size > MAX_BYTES):
-            raise UsageError(f"{path} is not a file of less than 2 MiB", "name the training's Python file")
-        source = path.read_bytes()
-        tree, modules = ast.parse(source, filename=str(path)), top_imports(path)
-        required = dict(_required(tree))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", "name the training's Python file") from error
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{path} is not Python that can be parsed: {error}", "name a Python file") from error
-    several = _SEVERAL.search(source) is not None or not modules.isdisjoint(_FRAMEWORKS)
-    return TrainingSource(required, "deepspeed" if "deepspeed" in modules else "torchrun" if several else "none")
-
-
-def _required(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """The required options that argparse's method or click's decorators declare, and their help texts."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="add_argument" | "option")):
-                names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-                chosen = next((name for name in names if name.startswith("--")), names[0] if names else "")
-                constants = {one.arg: one.value.value for one in node.keywords if isinstance(one.value, ast.Constant)}
-                if chosen.startswith("-") and constants.get("required"):
-                    yield chosen.lstrip("-").partition("/")[0], str(constants.get("help", ""))
 
 
 class Question(Struct, frozen=True):

@@ -17,7 +17,7 @@ class OldLaunch:
     """One command line that starts a program, unwrapped from srun, containers and launchers."""
 
     lines: range
-    launcher: Literal["torchrun", "deepspeed", "srun", "none"] = "none"
+    launcher: Literal["torchrun", "deepspeed", "srun", "ray", "none"] = "none"
     program: Literal["script", "module", "command"] = "command"
     words: list[Word] = field(default_factory=list)
     """The script or module, or all words of a command."""
@@ -36,6 +36,13 @@ class OldLaunch:
     gpus_per_node: int | None = None
     one_node: bool = False
     """Whether its srun names one node, as in a loop over nodes."""
+    place: str | None = None
+    """The nodes that its srun names, as text."""
+    background: bool = False
+    """Whether the script goes on while it runs."""
+    role: str = ""
+    """The name of its role, if others run beside it."""
+    beside: str | None = None
     max_restarts: int | None = None
     container: dict[str, Any] | None = None
     """`container:` of the job file."""
@@ -43,6 +50,16 @@ class OldLaunch:
     python: str | None = None
     doubts: list[tuple[int, str]] = field(default_factory=list)
     """Lines with parts that were not understood."""
+
+    @property
+    def of_ray(self) -> bool:
+        """Whether it starts a node of a Ray cluster."""
+        return [word.text for word in self.words[:2]] == ["ray", "start"]
+
+    @property
+    def started(self) -> list[str]:
+        """What it starts, to compare two of them."""
+        return [self.launcher, *(word.text for word in (*self.words, *self.arguments))]
 
     @property
     def keys(self) -> list[str]:
@@ -68,6 +85,8 @@ class OldJob:
     suffix: str | None = None
     """Appended to the first host's name for the fast network."""
     launches: list[OldLaunch] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    """The names of the roles that run in the background on one node each, by the text that names it."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Variables that the job does not need, with the reason."""
 
@@ -93,6 +112,9 @@ class OldScript(Struct, frozen=True):
     job: OldJob
     launch: OldLaunch | None
     size: LaunchSize | None
+    """Of a script with roles: of the whole job."""
+    roles: Mapping[str, OldLaunch]
+    """The programs by their roles, of a script that starts several side by side; `launch` ends the job."""
     accounts: tuple[LineAccount, ...]
     followed: Mapping[str, tuple[LineAccount, ...]]
     """Accounts of local shell files that the launch line starts."""
@@ -134,24 +156,21 @@ def choose(job: OldJob, request: Request, ledger: Ledger) -> OldLaunch | None:
         own = launch.program in {"script", "module"} or launch.processes_per_node is not None
         return launch.launcher != "none" and own, size.nodes * size.processes_per_node, own
 
-    def started(launch: OldLaunch) -> list[str]:
-        return [launch.launcher, *(word.text for word in (*launch.words, *launch.arguments))]
-
     chosen = max(job.launches, key=weight)
     for launch in job.launches:
         if launch is chosen:
-            _account(launch, launch_size(launch, request), ledger)
-        elif started(launch) == started(chosen):
+            account_of(launch, launch_size(launch, request), ledger)
+        elif launch.started == chosen.started:
             ledger.unnecessary(launch.lines, "the same program on another node: the step starts it on all of them")
         else:
             ledger.not_understood(launch.lines, "another program: a job file starts one")
     return chosen
 
 
-def _account(launch: OldLaunch, size: LaunchSize, ledger: Ledger) -> None:
+def account_of(launch: OldLaunch, size: LaunchSize, ledger: Ledger, role: str = "") -> None:
     """The account of the training's lines, with the parts that were not understood and values that the text does not
     decide."""
-    ledger.taken(launch.lines, *launch.keys)
+    ledger.taken(launch.lines, *([f"roles.{role}"] if role else launch.keys))
     for line, why in launch.doubts:
         ledger.not_understood([line], why)
     for word in (*launch.words, *launch.arguments):

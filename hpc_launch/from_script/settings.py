@@ -98,6 +98,8 @@ class Settings:
             self.ledger.unnecessary(lines, "its words are used below")
             return
         value = self._replaced(name, value)
+        if not value.known and value.text.startswith("$("):  # its text is for people, and no list of words
+            value = unknown(f"${name}", hosts=value.hosts)
         self.variables.assign(name, value)
         own = rf"\$\{{(?:env|shell)\.{re.escape(name)}\}}"
         why = _left_out(name, value, exported=exported)

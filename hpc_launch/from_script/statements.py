@@ -11,6 +11,7 @@ from pathlib import Path
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.launch_line import Unwrapper
 from hpc_launch.from_script.old_job import OldLaunch
+from hpc_launch.from_script.old_roles import role_name, with_roles
 from hpc_launch.from_script.script_text import (
     NOT_KNOWN,
     Ledger,
@@ -26,7 +27,7 @@ from hpc_launch.from_script.script_text import (
     unknown,
 )
 from hpc_launch.from_script.settings import REDIRECTS, RENDEZVOUS, Settings
-from hpc_launch.from_script.variables import HOSTS, shell_text
+from hpc_launch.from_script.variables import HOSTS, is_known, shell_text
 
 _LAUNCHES = re.compile(
     r"(srun|ibrun|mpirun|mpiexec(\.hydra)?|orterun|torchrun|deepspeed|accelerate|apptainer|singularity|python[\d.]*|"
@@ -90,6 +91,13 @@ class Reader(Settings):
             self.statements(node.named_children)
         elif kind in {"for_statement", "c_style_for_statement"}:
             self._loop(node, lines)
+        elif kind == "if_statement" and any(map(_is_server, find_all(node, "command"))):
+            self.ledger.unnecessary(lines, "groups commands")
+            condition, *body = node.named_children
+            self.statements(body)
+            self.ledger.not_understood(
+                lines_of(condition), "read as if it held; remove the role below where it does not"
+            )
         elif kind in {"if_statement", "subshell"}:
             self.ledger.unnecessary(lines, "groups commands")
             for child in node.named_children:
@@ -111,11 +119,15 @@ class Reader(Settings):
         for name in names & self.functions.keys():
             self.ledger.not_understood(lines_of(self.functions[name]), "called behind a condition")
         quiet = names <= _PRINTS | _SHELL_STATE | {"[", "test"} and not any(map(_writes, _redirects(node)))
-        assigned = any(any(find_all(node, kind)) for kind in ("variable_assignment", "unset_command"))
+        assigned = {text_of(one.child_by_field_name("name")) for one in find_all(node, "variable_assignment")} - {"IFS"}
+        hosts = all((value := self.variables.lookup(name)) and value.hosts for name in assigned)
+        hosts = hosts and bool(assigned or names & _READS) and self.variables.shown(text_of(node)).hosts
         if lasts:
             self.forget(node)
-        if quiet and not (assigned and lasts):
+        if quiet and not ((assigned or any(find_all(node, "unset_command"))) and lasts):
             self.ledger.unnecessary(lines_of(node), "prints, tests or ends only")
+        elif hosts and names <= _PRINTS | _READS | {"[", "test"}:
+            self.ledger.unnecessary(lines_of(node), "looks for the address of a node")
         else:
             self.ledger.not_understood(lines_of(node), "depends on what is known only in the job")
 
@@ -139,6 +151,8 @@ class Reader(Settings):
         self.forget(node)
         self.statements(body.named_children)
         for launch in self.job.launches[count:]:
+            if launch.of_ray:
+                continue
             if launch.one_node or (launch.nodes == 1 and launch.by_srun and launch.launcher != "srun"):
                 launch.one_node, launch.nodes, launch.tasks = True, None, None
             else:
@@ -216,12 +230,16 @@ class Reader(Settings):
 
     def _launch(self, node: Node, lines: range) -> None:
         launch = OldLaunch(lines, workdir=self.job.workdir, job_env=dict(self.job.env))
+        launch.background = _in_background(node)
         self._unwrap(node, Unwrapper(launch, self.request, self.variables.folder, self._nested))
         helper = os.path.basename(launch.words[0].text) if launch.words and launch.program == "command" else ""
         if helper in _PRINTS:
             self.ledger.unnecessary(lines, "prints only")
         else:
             self.job.launches.append(launch)
+            launch.role = role_name(launch, [one.role for one in self.job.launches])
+            if launch.background and launch.one_node and launch.place and not launch.of_ray:
+                self.job.places.setdefault(launch.place, launch.role)
 
     def _unwrap(self, node: Node, unwrapper: Unwrapper) -> None:
         """A launch line with the assignments before it."""
@@ -263,7 +281,7 @@ class Reader(Settings):
         self._unwrap(nodes[-1], Unwrapper(launch, self.request, self.variables.folder, lambda *_: False))
         self.variables = before
         values = [*(word.value for word in (*launch.words, *launch.arguments)), *launch.env.values()]
-        if not all(value.known for value in values):
+        if not all(value.known or is_known(with_roles(value.text, self.job.places)) for value in values):
             return False
         launch.doubts = [(line if line in launch.lines else word.line, why) for line, why in launch.doubts]
         if not is_text:
@@ -272,6 +290,18 @@ class Reader(Settings):
             self.followed[word.text] = ledger.accounts()
         vars(outer.launch).update(vars(launch))
         return True
+
+
+def _in_background(node: Node) -> bool:
+    """Whether `&` follows a command, with its redirections and pipes."""
+    while node.parent is not None and node.parent.type in {"pipeline", "redirected_statement"}:
+        node = node.parent
+    return text_of(node.next_sibling) == "&"
+
+
+def _is_server(command: Node) -> bool:
+    """Whether a step on nodes of its own goes on in the background."""
+    return re.match(r"(?s)srun\b.*\s(-w|--nodelist)\b", text_of(command)) is not None and _in_background(command)
 
 
 def _redirects(node: Node) -> list[str]:

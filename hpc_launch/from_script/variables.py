@@ -28,6 +28,9 @@ _EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution"
 _PLAIN = frozenset("word number test_operator regex extglob_pattern variable_name".split())
 
 
+_ARITHMETIC = re.compile(r"(([+-]|^)(0|[1-9]\d{0,8})(\*(0|[1-9]\d{0,8}))*)+")
+
+
 class Variables:
     """The script's variables while it is read: values are followed where the text decides them.
 
@@ -81,9 +84,10 @@ class Variables:
         if (items := self._items(text)) is not None:
             return [Word(item, line) for item in items]
         value = self.value(node)
-        if node.type in _EXPANSIONS and value.known:
+        parts = value.text.split()
+        if node.type in _EXPANSIONS and (value.known or (len(parts) > 1 and not re.search(r"[()`'\"]", value.text))):
             # bash splits what stands unquoted; quotes inside have no meaning there
-            return [Word(Value(part, True, value.hosts), line) for part in value.text.split()]
+            return [Word(Value(part, value.known or is_known(part), value.hosts), line) for part in parts]
         if node.type == "concatenation":
             bare = (self.value(child).text for child in node.named_children if child.type in _EXPANSIONS)
             if any(len(part.split()) > 1 for part in bare):  # bash makes several words of it
@@ -152,11 +156,16 @@ class Variables:
         if text in {"$(pwd)", "`pwd`"}:
             return self.variable("PWD")
         if node.type == "arithmetic_expansion":
-            names = [name.strip(" ${}") for name in text[3:-2].split("*")]
-            numbers = [name if name[:1].isdigit() else self.variable(name).text for name in names]
-            if all(re.fullmatch(r"0|[1-9]\d{0,8}", number) for number in numbers):
-                return Value(str(math.prod(map(int, numbers))))
+            plain = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\}?", lambda name: self.variable(name[1]).text, text[3:-2])
+            if _ARITHMETIC.fullmatch(plain := re.sub(r"\s", "", plain)):
+                terms = [(f"{sign}1", *term.split("*")) for sign, term in re.findall(r"([+-]?)([\d*]+)", plain)]
+                return Value(str(sum(math.prod(map(int, term)) for term in terms)))
         return self.shown(text)
+
+
+def is_known(text: str) -> bool:
+    """Whether a text in the job file's notation has no part that only the script's run would know."""
+    return "$" not in re.sub(r"(?<!\$)\$\{(env|shell|job|role|home|user)\b[\w.]*\}", "", text)
 
 
 def shell_text(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -24,55 +23,13 @@ from hpc_launch.images.compatibility import (
 )
 from hpc_launch.images.image_record import read_record
 from hpc_launch.images.probe import probe_as_job
+from hpc_launch.images.training_source import top_imports
 from hpc_launch.job.shell_text import plain
 from hpc_launch.plan.container_plan import is_file
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.runtimes.container_runtimes import ContainerPlan, runtime_of
 from hpc_launch.sites.queues import Fabric
-
-MAX_FILES = 300
-"""Maximum number of files beside the script that are followed."""
-
-
-def top_imports(script: Path) -> set[str]:
-    """The top-level modules that the script, and the files beside it that it imports, require.
-
-    Imports under `try` or `if TYPE_CHECKING` are optional; imports in functions happen later. Raises OSError,
-    SyntaxError or ValueError for a script that cannot be read.
-    """
-    folder = script.parent
-    modules: set[str] = set()
-    files, visited = [script], {script}
-    while files and len(visited) <= MAX_FILES:
-        path = files.pop()
-        try:
-            tree = ast.parse(path.read_bytes(), filename=str(path))
-        except (OSError, SyntaxError, ValueError):
-            if path == script:
-                raise
-            continue
-        for name in _names(tree.body):
-            first = name.partition(".")[0]
-            own = [file for file in (folder / first / "__init__.py", folder / f"{first}.py") if os.path.isfile(file)]
-            if not own and not os.path.isdir(folder / first):
-                modules.add(first)
-            files += [file for file in own if file not in visited]
-            visited.update(own)
-    return modules
-
-
-def _names(body: list[ast.stmt]) -> Iterator[str]:
-    for node in body:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
-            yield node.module
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test):
-            yield from _names([*node.body, *node.orelse])
-        elif isinstance(node, ast.With | ast.ClassDef):
-            yield from _names(node.body)
-
 
 WRITABLE = ("/tmp", "/dev/shm")  # noqa: S108 - folders that programs in the image write to
 

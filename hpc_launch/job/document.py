@@ -137,6 +137,20 @@ def as_written(value: Any, path: KeyPath, written: Mapping[KeyPath, str]) -> Any
     return value if isinstance(value, str | None) or path not in written else Written(written[path])
 
 
+def written_arguments(words: Sequence[str]) -> dict[str, Any] | list[str]:
+    """`args:` for these words: `key: value` where that means the same words in the same order, else a list."""
+    result: dict[str, list[Any]] = {}
+    for text in words:
+        name = text[2:]
+        if re.match(r"--[A-Za-z][\w.-]*\Z", text) and name not in result:
+            result[name] = []
+        elif not result or re.match(r"-(?!\d)", text):
+            return list(words)
+        else:
+            result[list(result)[-1]].append(int(text) if re.fullmatch(r"0|-?[1-9]\d{0,15}", text) else text)
+    return {name: True if not found else found[0] if len(found) == 1 else found for name, found in result.items()}
+
+
 def yaml_text(data: Mapping[str, Any], notes: Mapping[tuple[str, ...], str], head: Sequence[str]) -> str:
     """The file: `head` as comments at the top, and each key's note as a comment."""
     lines = [f"# {_line(line)}".rstrip() for line in head]

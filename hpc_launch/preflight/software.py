@@ -16,8 +16,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.images.check_image import top_imports
 from hpc_launch.images.probe import probe_answer, probe_command, setting_lines, setup_lines
+from hpc_launch.images.training_source import top_imports
 from hpc_launch.job.shell_text import plain, quote
 from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
 from hpc_launch.plan.launchers.descriptor import descriptor

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.job.job_file import has_jobs, has_sweep
+from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -181,6 +183,22 @@ def prepare_job(
         missing = look_up(plan.secrets, loaded.resolved.place("secrets"))[1]
         findings += [replace(one, severity="warning") for one in missing]
     return PreparedJob(loaded, plan, script, tuple(findings), checked.model)
+
+
+def prepare_text(
+    text: str, output: Path, *, site: str | None = None, site_text: str | None = None, anywhere: bool = False
+) -> PreparedJob:
+    """Plan a job file before it is written. `site_text`: of its site profile, which is not written either. Raises
+    Refused."""
+    document, findings = parse_document(text, str(output))
+    if document is None:
+        raise Refused(findings)
+    with tempfile.TemporaryDirectory(prefix="hpc-launch-init-") as folder:
+        if site_text is not None:
+            site = str(Path(folder, f"{output.stem}.site.yaml"))
+            Path(site).write_text(site_text, encoding="utf-8")
+        sources = read_sources(output, site=site, detect=detect_site, document=document)
+        return prepare_job(output, site=site, sources=sources, anywhere=anywhere)
 
 
 def _placeholders(script: str, resolved: Resolved) -> list[Finding]:

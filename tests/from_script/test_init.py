@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.from_script.new_job import read_training
+from hpc_launch.images.training_source import read_training
 from tests.forked import hpc_launch_text
 
 TRAINING = """\

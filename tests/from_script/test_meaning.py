@@ -10,9 +10,9 @@ import yaml
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.convert import Conversion, convert, understand
-from hpc_launch.from_script.new_job import read_training
 from hpc_launch.from_script.old_job import OldScript
 from hpc_launch.from_script.script_text import decode
+from hpc_launch.images.training_source import read_training
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=4\n"
 RUN = "srun python train.py"

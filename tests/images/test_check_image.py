@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.images.check_image import top_imports
 from hpc_launch.images.compatibility import (
     check_driver,
     check_fabric,
@@ -18,6 +17,7 @@ from hpc_launch.images.compatibility import (
     required_libraries,
 )
 from hpc_launch.images.probe import probe_image
+from hpc_launch.images.training_source import top_imports
 
 CUDA = {"version": "2.13.0+cu130", "cuda": "13.0", "hip": None}
 ROCM = {"version": "2.10.0", "cuda": None, "hip": "6.2.41133"}
