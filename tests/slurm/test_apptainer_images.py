@@ -183,6 +183,23 @@ def test_variables_and_arguments_arrive_inside_as_written(user: User, container:
         assert user.cluster.node_exec(node, ["find", "/dev/shm", "-type", "f"]).stdout == "", "memory is given back"
 
 
+@pytest.mark.prove
+def test_each_role_runs_in_its_own_image(user: User, image: Path, sif: Path) -> None:
+    inside = "echo in $APPTAINER_CONTAINER with $HPC_LAUNCH_IMAGE; "
+    boxes = [{"image": str(path), "binds": user.cluster.python_folders, "home": False} for path in (image, sif)]
+    server = {"container": boxes[0], "ready": "/", "grace": "3s"}
+    server["command"] = ["sh", "-c", f"{inside} exec {sys.executable} -m http.server -d /usr $ROLE_PORT"]
+    ask = "import os, urllib.request as ask; print(ask.urlopen(os.environ['ROLE_SERVER_URL']).status)"
+    train = {"container": boxes[1], "nodes": "rest", "after": "server", "ends": "job"}
+    train["command"] = ["sh", "-c", f'{inside} exec {sys.executable} -c "{ask}"']
+    text = {"name": "boxes", "nodes": 2, "roles": {"server": server, "train": train}}
+    log = user.completed(user.job(json.dumps(text)))
+    assert re.search(rf"in {re.escape(str(sif))} with", log)
+    assert "200" in log
+    assert f"in {image} with cpu" in user.launch("logs", "@last", "--role", "server").stdout
+    user.nothing_left()
+
+
 def layout(folder: Path) -> None:
     """An image in OCI layout with one file in it (image-spec, image-layout.md)."""
     blobs = folder / "blobs" / "sha256"

@@ -193,6 +193,21 @@ def test_the_role_of_a_lost_node_is_named(user_in_trouble: User) -> None:
     assert (first["role"], first["node"]) == ("train", node)
 
 
+def test_roles_on_a_node_get_different_gpus_and_their_steps_do_not_wait(user: User) -> None:
+    """Slurm gives each step all GPUs of the job there, as the steps overlap."""
+    seen = "echo has $CUDA_VISIBLE_DEVICES; "
+    beside = {"beside": "server", "nodes": 1, "gpus": 1}
+    job = roles(
+        user, seen + "exec " + SERVES, seen + "sleep 1", nodes=1, gpus_per_node=4, server={"gpus": 3}, train=beside
+    )
+    train = user.completed(job)
+    server = user.launch("logs", "@last", "--role", "server").stdout
+    found = [re.findall(r"has ([\d,]+)$", log, re.MULTILINE) for log in (server, train)]
+    assert found == [["0,1,2"], ["3"]]
+    said = (attempt_of(user) / "batch.log").read_text()
+    assert "temporarily disabled" not in said + server + train
+
+
 def test_points_of_a_sweep_reach_their_own_server(user: User) -> None:
     serves = "cd $(mktemp -d); echo $HPC_LAUNCH_RUN_NAME >who; exec " + SERVES
     sweep = {"sweep": {"grid": {"env.POINT": ["a", "b"]}}}
