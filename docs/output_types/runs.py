@@ -114,10 +114,14 @@ class Role(Output):
         Literal["waiting", "starting", "ready", "ended"], doc("`waiting` for other roles, `starting` until it is ready")
     ]
     since: Annotated[float, doc("since when, in seconds since 1970")]
-    ready_since: Annotated[float | None, doc("when it became ready")]
+    started: Annotated[float | None, doc("when it first started")]
+    first_ready: Annotated[float | None, doc("when it was ready for the first time")]
+    ready_since: Annotated[float | None, doc("when it became ready the last time")]
     restarts: Annotated[int, doc("how often it was started again")]
     exit_code: Annotated[int | None, doc("how it ended")]
     ends_job: Annotated[bool, doc("whether the job is done when it is")]
+    waits_for: Annotated[str | None, doc("while it starts: what it answers to the question whether it is ready")]
+    failed: Annotated[bool, doc("whether it failed first, and so ended the job")]
     nodes: Annotated[list[str], doc("its nodes")]
     host: Annotated[str, doc("the host of its address")]
     port: Annotated[int, doc("its own port")]
@@ -195,8 +199,9 @@ class ListedRun(Output):
     phase: Annotated[
         str | UnsetType | None,
         doc(
-            "only while the run starts: `node_check`, `staging`, `start`, `container_start`, `imports`, `rendezvous`, "
-            "`first_collective` or `first_step` ([what they mean](how-a-run-works.md#the-phases-of-a-start))"
+            "only while the run starts: `node_check`, `staging`, `roles`, `start`, `container_start`, "
+            "`imports`, `rendezvous`, `first_collective` or `first_step` "
+            "([what they mean](how-a-run-works.md#the-phases-of-a-start))"
         ),
     ] = UNSET
     waiting_for: Annotated[
@@ -262,6 +267,7 @@ class FirstFailure(Output):
     rank: Annotated[int | None, doc("the rank, if the evidence names it")]
     time: Annotated[float | None, doc("when")]
     role: Annotated[str | UnsetType, doc("only of a job with [roles](roles.md): the role")] = UNSET
+    exit_code: Annotated[int | UnsetType, doc("only of a job with roles: the exit code of the role")] = UNSET
 
 
 class Remark(Output):

@@ -167,6 +167,19 @@ def point_over(sweep: str, point: str, state: str, settings: Dict[str, Any], sit
     record_event(sweep, "end", event)
 
 
+def role_words(attempt: str) -> str:
+    """What the roles of an attempt's job do: `server ready since 10:14:03, restarts: 1; train waiting`; '' without."""
+    texts = []
+    for role in read(os.path.join(attempt, "roles.json")).get("roles") or ():
+        text = "%s %s" % (role["name"], role["state"])
+        if role["state"] == "ended":
+            text += " with exit code %s" % role["exit_code"]
+        elif role["ready_since"]:
+            text += " since %s" % time.strftime("%H:%M:%S", time.localtime(role["ready_since"]))
+        texts.append(text + (", restarts: %d" % role["restarts"] if role["restarts"] else ""))
+    return "; ".join(texts)
+
+
 def is_final(name: str) -> bool:
     """Whether an event tells how a run or its job ended."""
     return name.partition("-")[0] in ("end", "left")

@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from hpc_launch.agent.job_processes import start_of
-from hpc_launch.agent.notify_event import point_over, read, record_event
+from hpc_launch.agent.notify_event import point_over, read, record_event, role_words
 
 LOOK_S = 10.0
 RETRY_S = 60.0
@@ -26,7 +26,7 @@ class Log:
     """The log of rank 0: the newest step and loss in it, and how much was written."""
 
     def __init__(self, attempt: str, progress: Dict[str, Any]) -> None:
-        self.logs = os.path.join(attempt, "logs")
+        self.attempt = attempt
         self.patterns = {}  # type: Dict[str, Any]
         for name in ("step", "loss"):
             with contextlib.suppress(re.error, RecursionError, OverflowError):
@@ -38,8 +38,10 @@ class Log:
     def look(self) -> bool:
         """Read what is new; true if there was progress: a new step, or any output where the job has no pattern."""
         try:
-            path = os.path.join(self.logs, "node-0.rank-0.log")
-            path = path if os.path.exists(path) else os.path.join(self.logs, "node-0.log")
+            main = os.path.join(self.attempt, "roles", "main")  # of the role that ends the job; it begins later
+            logs = os.path.join(main if os.path.isdir(main) else self.attempt, "logs")
+            path = os.path.join(logs, "node-0.rank-0.log")
+            path = path if os.path.exists(path) else os.path.join(logs, "node-0.log")
             size = os.stat(path).st_size
             if size == self.size:
                 return False
@@ -110,6 +112,8 @@ class JobNotices:
             "channels": self.settings.get("channels") or {},
         }
         event.update(self.log.found)
+        roles = role_words(self.attempt)
+        event.update({"roles": roles} if roles else {})
         event.update(facts)
         event["look"] = "hpc-launch %s %s" % ("why" if kind in ("stop", "left") else "status", event["run"])
         return event
@@ -171,6 +175,8 @@ class JobNotices:
         elif self.alone and self.wanted & {"end", "stop"} and not self.continues():
             reason = "the job ended with exit code %d" % code
             reason += " by SIG%s" % end["signal"] if end.get("signal") else ""
+            failed = read(os.path.join(self.attempt, "roles.json")).get("failed")
+            reason += ": role %s %s" % (failed["name"], failed["why"]) if failed else ""
             advice = "the next hpc-launch command decides whether it continues"
             left = self.event("left", state="ENDED", reason=reason, advice=advice)
             record_event(self.run, "left-%d" % self.number, left)

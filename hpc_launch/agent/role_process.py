@@ -37,7 +37,10 @@ class RoleProcess:
         self.port = self.master_port = self.restarts = 0
         self.named: Dict[str, int] = {}
         self.state, self.since = WAITING, time.time()
+        self.started: Optional[float] = None
+        self.first_ready: Optional[float] = None
         self.ready_since: Optional[float] = None
+        self.outages: List[List[Optional[float]]] = []
         self.code: Optional[int] = None
         self.process: "Optional[subprocess.Popen[bytes]]" = None
         self.probe: Optional[Probe] = None
@@ -72,6 +75,7 @@ class RoleProcess:
         self.probe = Probe(self.spec["ready"], self.address, self.port, self.folder)
         self.code = None
         self.enter(STARTING)
+        self.started = self.started or self.since
 
     def ended_at(self) -> float:
         """When its script ended, by its own record, if nobody has noticed yet; else after everything else."""
@@ -90,9 +94,23 @@ class RoleProcess:
         if code is not None:
             self.code = code if code >= 0 else 128 - code
             self.enter(ENDED)
+            self.end_outage()
         elif self.state == STARTING and self.probe is not None and self.probe.is_ready():
             self.enter(READY)
-            self.ready_since = self.since
+            self.ready_since, self.first_ready = self.since, self.first_ready or self.since
+            self.end_outage()
+
+    def end_outage(self) -> None:
+        """It is there again, or ended once more before it was known to be."""
+        for outage in self.outages[-1:]:
+            outage[1] = outage[1] or self.since
+
+    def again(self) -> None:
+        """It has ended, and is to start once more."""
+        self.restarts += 1
+        self.outages.append([self.since, None])
+        self.process = None
+        self.enter(WAITING)
 
     @property
     def overdue(self) -> bool:
@@ -132,7 +150,10 @@ class RoleProcess:
             nodes=self.hosts,
             state=self.state,
             since=self.since,
+            started=self.started,
+            first_ready=self.first_ready,
             ready_since=self.ready_since,
+            outages=self.outages,
             restarts=self.restarts,
             exit_code=self.code,
             ends_job=self.ends_job,

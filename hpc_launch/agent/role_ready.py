@@ -40,7 +40,7 @@ class Probe:
         if "log" in self.ready:
             return self.reads_log(self.ready["log"])
         path = self.ray if "ray" in self.ready else self.log
-        self.answer = "%s does not exist" % path
+        self.answer = "its Ray cluster is not complete yet" if "ray" in self.ready else "no output yet"
         return os.path.exists(path) or os.path.exists(self.log.replace("node-0.log", "node-0.rank-0.log"))
 
     def asks_http(self, path: str) -> bool:

@@ -36,12 +36,12 @@ class Failure(Exception):
 
     def __init__(self, role: RoleProcess, code: int, why: str, *, ended: bool = False) -> None:
         super().__init__(why)
-        self.role, self.code, self.ended = role, code, ended
+        self.role, self.code, self.ended, self.time = role, code, ended, time.time()
 
     def record(self) -> Json:
         """What roles.json says of it."""
         place = {"name": self.role.name, "role": self.role.role, "node": self.role.hosts[0]}
-        return dict(place, exit_code=self.code, why=str(self), ended=self.ended)
+        return dict(place, exit_code=self.code, why=str(self), ended=self.ended, time=self.time)
 
 
 class Roles:
@@ -193,12 +193,10 @@ class Roles:
         what = "ended with exit code %d on %s" % (code, one.hosts[0])
         if one.restarts == one.spec["restart"]:
             raise Failure(one, code or 1, what if one.ends_job else what + " while the job needs it", ended=True)
-        one.restarts += 1
+        one.again()
         say("role %s %s: restart %d of %d" % (one.name, what, one.restarts, one.spec["restart"]))
         self.clean([one])
         os.rename(one.folder, "%s.ended-%d" % (one.folder, one.restarts))
-        one.process = None
-        one.enter(WAITING)
 
     def warn(self) -> None:
         """Pass on the request to save to the roles that end the job: their servers stay until they have ended."""

@@ -46,6 +46,14 @@ class FirstFailure(Struct, frozen=True):
     time: float | None = None
     role: str | None = None
     """The role, in a job with several programs."""
+    exit_code: int | None = None
+    """That of the role."""
+
+    @property
+    def place(self) -> str:
+        """`role server rank 0 on n1 with exit code 3`, as far as known."""
+        known = {"role": self.role, "rank": self.rank, "on": self.node, "with exit code": self.exit_code}
+        return " ".join(f"{word} {value}" for word, value in known.items() if value is not None)
 
 
 class Diagnosis(Struct, frozen=True):

@@ -22,14 +22,12 @@ from msgspec.structs import replace
 from hpc_launch.diagnose import process_ends
 from hpc_launch.diagnose.diagnosis import CONSEQUENCE, SYMPTOM, Candidate, Quote
 from hpc_launch.diagnose.evidence import AgentNote, Evidence, NodeExit, WorkerFailure
-from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS, counted
+from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS
 from hpc_launch.diagnose.root_cause import choose, compared, without_a_line
 from hpc_launch.diagnose.torchrun_failures import workers_of
 
-_NAMES_FIRST = frozenset({"mpi-abort", "launcher-first"})
-"""The rules for what launchers report of a rank that ended before the others."""
-_WAITS = frozenset({"rdzv_timeout", "rdzv_connect"})
-"""What a rank reports that waited for others, which may have ended before they joined."""
+_MPI_END = "mpi-abort"
+"""The rule for what mpirun reports of a rank that ended the others."""
 _ENDED = frozenset({"death", "oom_kill", "spared", "left"})
 _NEAR_S = 30.0
 """So long before a silence was seen to begin may the end of the rank lie that the others wait for."""
@@ -53,8 +51,6 @@ class RankEnd(Struct, frozen=True):
     """When the watcher saw that its process had ended: then `time` is exact."""
     raised: bool = False
     """Whether `time` is that of its exception."""
-    noted: float | None = None
-    """When the file with its code was written, which may be by another clock."""
 
 
 def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candidate]) -> Candidate | None:
@@ -65,9 +61,6 @@ def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candida
     if root is None:
         ends = [] if evidence.alive else first_ends(evidence, solid)
         return _of_end(ends[0], solid) if ends and ends[0].code else None
-    if root.cause in _WAITS and root.rank is not None:
-        waiting = {one.rank for one in solid if one.cause in _WAITS} | {None}
-        root = choose([one for one in solid if _is_own(one) and one.rank not in waiting]) or root
     return compared(_by_ends(root, evidence, solid), evidence)
 
 
@@ -92,11 +85,17 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if not spoken or any(scan.complete for scan in evidence.logs):  # nobody lost a rank that left, or it was done
         ends = [end for end in ends if end.code != 0] or ends
     first = first_of(ends, solid)
-    if _is_victim(first or ends[0], solid):
-        before = (end for end in ends if _may_come_before(end, first or ends[0]))
+    if first is not None and _is_victim(first, solid):
+        # The launcher ends others only after the first one ended, which a watcher may see a moment late; and nobody
+        # makes another process end with a code of its own, or by a signal that launchers do not send.
+        before = (
+            end
+            for end in ends
+            if (end.code or 0) > 1
+            or (_is_sudden(end) and end.code not in _BY_OTHERS)
+            or (end.gone is not None and first.gone is not None and end.gone <= first.gone)
+        )
         first = next((end for end in before if not _is_victim(end, solid)), first)
-    if first is None and root.rank is None and root.order >= SYMPTOM:  # as a launcher passes it on
-        root = next((_of_end(end, solid) for end in ends if end.code), root)
     if first is None:
         return root if _is_own(root) else replace(root, rank=None, node=None)
     own = _own(first, solid)
@@ -108,11 +107,9 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
         return _of_end(first, solid) if own is None and _is_sudden(first) else root
     if own is not None:
         return own
-    lost = choose([one for one in spoken if one.rank == first.rank or (one.rank is None and first.code in (None, 1))])
+    lost = choose([one for one in spoken if one.rank == first.rank])
     if first.code == process_ends.ABORT and spoken:  # an exception of C++ ends its process in this way: NCCL's watchdog
-        after = any(end.rank == root.rank and _may_come_before(first, end) for end in ends)
-        if lost or not after or root.failure_class == "nccl_timeout":
-            return lost or root
+        return lost or root
     if lost is None or _is_sudden(first):
         return _of_end(first, solid)
     return _at(lost, first)
@@ -129,30 +126,15 @@ def first_of(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | N
     return tied[0] if len(tied) == 1 else None
 
 
-def _before(one: RankEnd, other: RankEnd) -> bool:
-    """Whether one ended before the other, by the files with their codes, else as the watchers saw it."""
-    if one.noted and other.noted:
-        return one.noted < other.noted
-    return (one.gone or math.inf) < (other.gone or 0.0)
-
-
-def _may_come_before(end: RankEnd, victim: RankEnd) -> bool:
-    """Whether it may be the loss of this one that the victim reports: an end that others cause by no signal or code of
-    theirs, or one that was seen no later."""
-    alone = (end.code or 0) > 1 or (_is_sudden(end) and end.code not in _BY_OTHERS)
-    at_once = end.gone is not None and end.gone == victim.gone and end.code != process_ends.TERMINATED
-    return alone or at_once or _before(end, victim)
-
-
 def _is_sudden(end: RankEnd) -> bool:
     """Whether a signal ended it that no launcher sends, before any exception."""
     return end.code is not None and end.code < 0 and end.code != process_ends.TERMINATED and not end.raised
 
 
 def _is_victim(end: RankEnd, solid: Sequence[Candidate]) -> bool:
-    """Whether all that a rank reports is the loss of others, or an exception whose words are lost."""
+    """Whether all that a rank reports is the loss of others."""
     words = [one for one in solid if one.rank == end.rank and one.code is None and one.order < SYMPTOM]
-    return bool(words or end.raised) and not _is_sudden(end) and not any(map(_is_own, words))
+    return bool(words) and not _is_sudden(end) and not any(map(_is_own, words))
 
 
 def _is_short(evidence: Evidence) -> bool:
@@ -193,42 +175,27 @@ def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
 
     Those are the watchers, which a rank may outrun, the files with exit codes, srun's lines, and torchrun's list.
     """
-    lines = [one for one in solid if one.rank is not None and (one.code is not None or one.rule in _NAMES_FIRST)]
+    lines = [one for one in solid if one.rank is not None and (one.code is not None or one.rule == _MPI_END)]
     lines = sorted((one for one in lines if one.order != ENDED_BY_OTHERS), key=lambda one: (one.source, one.line))
-    seen = {note.rank: note for note in evidence.notes if note.kind in _ENDED and note.rank is not None}
-    codes: dict[int | None, int | None] = {}
-    for scan in evidence.logs:  # torchrun lists all workers of its node that failed: who ended before them did well
-        listed = {one.rank: one.exit_code for one in scan.workers}
-        last = max((seen[rank].time or 0.0 for rank in listed if rank in seen), default=0.0)
-        here = [rank for rank, note in seen.items() if note.node == scan.node and (note.time or math.inf) <= last]
-        codes.update((rank, 0) for rank in here)
-        codes.update(listed)
-    codes.update((one.rank, one.code) for one in reversed(lines) if one.code is not None)
-    files = {one.rank: one for one in evidence.node_exits if one.rank is not None}
-    codes.update((rank, one.code) for rank, one in files.items())
+    codes = {one.rank: one.code for one in reversed(lines) if one.code is not None}
+    codes.update((one.rank, one.code) for one in evidence.node_exits if one.rank is not None)
     whole = 0 if evidence.end is not None and evidence.end.exit_code == 0 else None  # then every rank ended with 0
     found: dict[int, RankEnd] = {}
-    for rank, note in seen.items():
-        end = _of_note(note, codes.get(rank, whole))
-        found[rank] = replace(end, noted=files[rank].time) if rank in files else end
+    for note in evidence.notes:
+        if note.kind in _ENDED and note.rank is not None:
+            found[note.rank] = _of_note(note, codes.get(note.rank, whole))
     reported: list[NodeExit | WorkerFailure] = [*evidence.node_exits, *workers_of(evidence)]
     for told in reported:
         if told.rank is not None:
-            found.setdefault(told.rank, _reported(told, evidence))
+            found.setdefault(told.rank, _reported(told))
     ends = list(found.values()) or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
-    # A launcher ends others, by SIGTERM, only after one has failed.
-    asked = [end for end in ends if end.code == process_ends.TERMINATED]
-    asked = [end for end in asked if any(one.code != 0 and _before(one, end) for one in ends)]
-    ends = [end for end in ends if end not in asked] or ends
     return sorted(ends, key=lambda one: math.inf if one.time is None else one.time)
 
 
-def _reported(one: NodeExit | WorkerFailure, evidence: Evidence) -> RankEnd:
+def _reported(one: NodeExit | WorkerFailure) -> RankEnd:
     code, line = (one.code, 0) if isinstance(one, NodeExit) else (one.exit_code, one.exit_line)
     quote, code = Quote(one.file, line, f"it ended with {code}"), code and process_ends.unfolded(code)
-    memory = counted(one.rank, one.node, evidence)
-    noted = one.time if isinstance(one, NodeExit) else None
-    return RankEnd(one.rank or 0, quote, one.node or None, one.time, code, memory, noted=noted)
+    return RankEnd(one.rank or 0, quote, one.node or None, one.time, code)
 
 
 def _of_note(note: AgentNote, known: int | None) -> RankEnd:

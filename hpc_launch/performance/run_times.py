@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import merge
-from itertools import islice
+from itertools import islice, pairwise
 
 from hpc_launch.performance.time_account import AttemptTimes, TimeAccount, time_account
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
@@ -28,6 +30,8 @@ from hpc_launch.runs.status.startup_summary import LAST, MARKS, ORDER, history
 MAX_NODES = 1024
 START_NODES = 64
 """How many nodes show when a phase of the start ended."""
+LOOKS = 64
+"""At how many places of the log a step is looked for while a role is away."""
 HANG_LOOK_S = 16.0
 """Seconds between two looks of the watcher for a hang, at most (agent/watch_hang.py)."""
 NEVER_TRAINED = frozenset("import_error module_not_found config_error container_error".split())
@@ -73,6 +77,7 @@ def attempt_times(
         began=began,
         phases=tuple(_phases(files, began)),
         growth=tuple(time for time, _ in curve.growth),
+        outages=tuple(_outages(files, curve)),
         saves=curve.saves,
         ended=ended,
         job_ended=job_ended,
@@ -114,9 +119,32 @@ def _trained(files: AttemptFiles, curve: StepCurve, times: AttemptTimes) -> floa
 
 
 def _launched(files: AttemptFiles) -> float | None:
-    """When the script was done with node check and staging."""
+    """When the script was done with node check and staging, and all roles were ready."""
     start = files.start
-    return start.ended if start is not None and start.phase == "training" else None
+    launched = start.ended if start is not None and start.phase == "training" else None
+    if launched is None or files.roles is None:
+        return launched
+    ready = files.roles.ready_at
+    return None if ready is None else max(launched, ready)
+
+
+def _outages(files: AttemptFiles, curve: StepCurve) -> Iterator[tuple[float, float]]:
+    """When the training waited for a role that was started again: the longest time without a step while that was away,
+    as the training may have something left to do."""
+    for began, ended in [outage for role in files.roles.roles for outage in role.outages] if files.roles else ():
+        until = math.inf if ended is None else ended
+        yield max(pairwise([began, *_moments(curve, began, until), until]), key=lambda gap: gap[1] - gap[0])
+
+
+def _moments(curve: StepCurve, began: float, until: float) -> Iterator[float]:
+    """When the training made a step between these times, or wrote where steps are not known; not all of very many."""
+    first, last = (bisect_right(curve.growth, (time, math.inf)) for time in (began, until))
+    before = curve.step(first - 1) if first else None
+    for at in range(first, last, (last - first) // LOOKS + 1):
+        step = curve.step(at)
+        if not curve.has_steps or (step is not None and step != before):
+            yield curve.growth[at][0]
+        before = step
 
 
 def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]:
@@ -135,15 +163,17 @@ def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]
     ]
     marks = {number: "" for number, _ in islice(attempt.watcher_files(), START_NODES)}
     launched = _launched(files)
+    if files.roles is not None and start.phase == "training" and start.ended is not None:
+        found.append((start.ended, "roles"))
     if launched is not None:
         found.append((launched, "container_start" if plan.container else "start"))
-    for time, number, mark in merge(*nodes):
+    for time, number, mark in merge(*nodes) if launched is not None or files.roles is None else ():
         marks[number] = mark
         slowest = min(marks.values(), key=ORDER.__getitem__)
         phase = MARKS[slowest][0]
         phase = "container_start" if plan.container and phase == "start" else phase
         if found[-1][1] != phase and (slowest or not found):
-            found.append((time, phase))
+            found.append((time if files.roles is None or launched is None else max(time, launched), phase))
         if slowest == LAST:
             break
     return found
@@ -176,11 +206,15 @@ def _ending(files: AttemptFiles, state: AttemptStatus | None, curve: StepCurve, 
         if requested is None and curve.last is not None and len(curve.growth) > 1:
             return replace(times, stopped=curve.reached(curve.last))
         return replace(times, stopped=requested)
-    return replace(times, failed=_when_failed(files.attempt, curve, times))
+    return replace(times, failed=_when_failed(files, curve, times))
 
 
-def _when_failed(attempt: AttemptFolder, curve: StepCurve, times: AttemptTimes) -> float | None:
+def _when_failed(files: AttemptFiles, curve: StepCurve, times: AttemptTimes) -> float | None:
     """When the first rank failed, or a node showed the last sign of life before the attempt was over."""
+    fault = files.roles.failed if files.roles is not None else None
+    if fault is not None and fault.time is not None:
+        return fault.time
+    attempt = files.attempt
     deaths: list[float] = []
     lives: list[float] = []
     for _, path in islice(attempt.watcher_files(), MAX_NODES):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from statistics import median
 from typing import Literal, get_args
 
@@ -61,6 +62,8 @@ class AttemptTimes:
     """When it reached the furthest step of the attempts before it."""
     growth: tuple[float, ...] = ()
     """When its log grew."""
+    outages: tuple[tuple[float, float], ...] = ()
+    """From when to when the training waited for a role that was started again."""
     saves: tuple[tuple[float, float], ...] = ()
     """From when to when the training saved."""
     failed: float | None = None
@@ -208,7 +211,7 @@ def _add_run(timeline: _Timeline, attempt: AttemptTimes, last: float, *, over: b
     stop = _earliest(broke, attempt.stopped, last)
     begun = _earliest(trained, stop)
     phase: str | None = None
-    for time, name in sorted(attempt.phases):
+    for time, name in sorted(attempt.phases, key=itemgetter(0)):
         timeline.until(_earliest(time, begun), "starting", number, phase)
         phase = name
     timeline.until(begun, "starting", number, phase)
@@ -217,6 +220,7 @@ def _add_run(timeline: _Timeline, attempt: AttemptTimes, last: float, *, over: b
             timeline.until(_earliest(attempt.caught_up, stop), "repeated", number)
         timeline.until(stop, "training", number)
         timeline.overlay(_silences(attempt, timeline.now), "stalled", number)
+        timeline.overlay(attempt.outages, "restarting", number, BUSY | {"stalled"})
     if attempt.hang_found is not None:
         timeline.until(_earliest(attempt.hang_found, last), "stalled", number)
     if over:

@@ -318,5 +318,8 @@ class LaunchPlan(Struct, frozen=True):
 
     @property
     def world_size(self) -> int:
-        """The total number of processes; the maximum for an elastic run."""
+        """The total number of processes; the maximum for an elastic run. With roles, of the one that ends the job."""
+        if self.roles:
+            main = self.roles[0].plan
+            return main.nodes * main.processes_per_node
         return sum(host.slots for host in self.hosts) if self.hosts else self.nodes * self.processes_per_node

@@ -29,6 +29,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import clean, duration, hosts, log_lines, number, share
+from hpc_launch.view.role_text import role_lines
 from hpc_launch.view.state_text import elapsed, phases_text, progress_parts
 
 POINTS = 160
@@ -79,6 +80,7 @@ def run_page(report: RunReport) -> str:
         phases=phases_text(account),
         notes=report.notes,
         timeline=timeline(account, labels) if 0 < len(labels) <= MOST_ATTEMPTS else None,
+        roles=_lines("\n".join(role_lines(status, report.now)), SCRIPT_LINES),
         attempts=[_attempt(run, attempt, report.now) for attempt in status.attempts[-MOST_ATTEMPTS:]],
         omitted=max(len(status.attempts) - MOST_ATTEMPTS, 0),
         files=_files(run),
@@ -136,11 +138,9 @@ def _why(verdict: VerdictRecord) -> Iterator[str]:
         yield f"{verdict.failure_class}{cause}, confidence {diagnosis.confidence}"
     yield f"{verdict.action}: {verdict.reason}" if verdict.reason else verdict.action
     first = diagnosis.first_failure if diagnosis is not None else FirstFailure()
-    where = [f"rank {first.rank}"] if first.rank is not None else []
-    where += [f"on {first.node}"] if first.node is not None else []
-    where += [f"at {_moment(first.time)}"] if first.time is not None else []
+    where = f"{first.place} at {_moment(first.time)}" if first.time is not None else first.place
     if where:
-        yield f"First failure: {' '.join(where)}"
+        yield f"First failure: {where.strip()}"
     if verdict.exclude:
         yield f"Excluded: {hosts(verdict.exclude)}"
     if verdict.readmit:

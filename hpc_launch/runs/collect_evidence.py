@@ -136,7 +136,7 @@ def with_role(diagnosis: Diagnosis, attempt: AttemptFolder) -> Diagnosis:
         names = [one.name for one in states.roles if first.node in one.nodes]
         alone = structs.replace(first, role=names[0]) if len(names) == 1 else first
         return structs.replace(diagnosis, first_failure=alone)
-    first = structs.replace(first, role=failed.name, node=first.node or failed.node)
+    first = structs.replace(first, role=failed.name, node=first.node or failed.node, exit_code=failed.exit_code)
     also = (f"role {failed.name}: {failed.why}", *diagnosis.also)
     return structs.replace(diagnosis, first_failure=first, also=also)
 

@@ -13,6 +13,8 @@ from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Quote, Verdic
 from hpc_launch.performance.slow_training import Remark
 from hpc_launch.view.format_values import clean, clock_time, cut
 
+ROLE_FACTS = ("role", "exit_code")
+"""Of the first failure: only in a job with roles."""
 MAX_WIDTH = 200
 """Maximum number of characters shown of a quoted line."""
 
@@ -30,7 +32,7 @@ class PerformanceReport:
 
 def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceReport | None) -> dict[str, Any]:
     """The object of `why --json`. The reason of the verdict is the advice to a person."""
-    first = diagnosis.first_failure
+    shown = to_builtins(diagnosis.first_failure)
     remarks = report.remarks if report is not None else ()
     data: dict[str, Any] = {
         "level": diagnosis.level,
@@ -38,7 +40,7 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
         "cause": diagnosis.cause or None,
         "verdict": verdict.action,
         "confidence": diagnosis.confidence,
-        "first_failure": {key: value for key, value in to_builtins(first).items() if value or key != "role"},
+        "first_failure": {key: value for key, value in shown.items() if value is not None or key not in ROLE_FACTS},
         "evidence": to_builtins(diagnosis.evidence),
         "also": [*diagnosis.also, *(f"{remark.kind}: {remark.text}; {remark.todo}" for remark in remarks)],
         "advice": verdict.reason,
@@ -114,14 +116,8 @@ def _remarks(report: PerformanceReport | None) -> list[str]:
 
 
 def _origin(first: FirstFailure) -> str:
-    parts = [f"role {clean(first.role)}"] if first.role is not None else []
-    if first.rank is not None:
-        parts.append(f"rank {first.rank}")
-    if first.node is not None:
-        parts.append(f"on {clean(first.node)}")
-    if first.time is not None:
-        parts.append(f"at {clock_time(first.time, time.time())}")
-    return " ".join(parts)
+    at = f"at {clock_time(first.time, time.time())}" if first.time is not None else ""
+    return f"{clean(first.place)} {at}".strip()
 
 
 def _quote_lines(quote: Quote) -> list[str]:

@@ -90,7 +90,8 @@ def _key(status: RunStatus) -> tuple[object, ...]:
     """What counts as a change; numbers in a reason are ignored because they may be counters."""
     reason = re.sub(r"\d+", "#", status.reason or "")
     phase = status.startup.phase if status.startup is not None else None
-    return status.state, status.job_id, len(status.attempts), reason, status.warnings, phase
+    roles = [(role.name, role.state, role.restarts) for role in status.roles.roles] if status.roles is not None else []
+    return status.state, status.job_id, len(status.attempts), reason, status.warnings, phase, roles
 
 
 REFRESHES = 4

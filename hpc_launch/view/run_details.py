@@ -13,11 +13,11 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import LogFile, RankLogLine, log_files
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.role_records import RoleState
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.progress_reader import tail_lines
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad
+from hpc_launch.view.role_text import role_lines, tunnel
 from hpc_launch.view.state_text import (
     elapsed,
     fraction,
@@ -150,7 +150,8 @@ def details(
         ("next start", ", ".join(waiting_parts(status, current))),
         ("successor", _successor(status)),
         *_progress(status),
-        *_roles(status, current, live=live),
+        *_named("roles", role_lines(status, current)),
+        ("tunnel", "" if live else tunnel(status)),
         ("time", time_line(account) if account is not None else ""),
         ("site", clean(status.site)),
         *_named("attempts" if len(lines) > 1 else "attempt", lines),
@@ -203,32 +204,6 @@ def _successor(status: RunStatus) -> str:
     if job is None or status.state == "RETRYING" or status.final:
         return ""
     return f"job {clean(job.job_id)}, {clean(job.state)}: takes over if this job ends before the run does"
-
-
-def _roles(status: RunStatus, now: float, *, live: bool) -> list[Field]:
-    """What each role does and where it is reached; while the job runs, also from another machine."""
-    found = status.roles.roles if status.roles is not None else ()
-    width = max((len(role.name) for role in found), default=0)
-    fields = _named("roles", [f"{role.name:<{width}}  {_role(role, now)}" for role in found])
-    open_ = next((role for role in found if role.state == "ready" and not role.ends_job), None)
-    if open_ is not None and not live and not status.final:
-        tunnel = f"ssh -L {open_.port}:{open_.host}:{open_.port} {clean(os.uname().nodename)}"
-        fields.append(("tunnel", f"{tunnel}  reaches {open_.name} from another machine"))
-    return fields
-
-
-def _role(role: RoleState, now: float) -> str:
-    parts = [f"{clean(role.state)} for {duration(max(now - role.since, 0))}"]
-    if role.state == "ended":
-        parts = [f"ended with exit code {role.exit_code}"]
-    parts.append(f"on {hosts(role.nodes)}")
-    if role.state in ("starting", "ready") and not role.ends_job:
-        parts.append(clean(role.url))
-    if role.waits_for:
-        parts.append(clean(role.waits_for))
-    if role.restarts:
-        parts.append(f"restarted {role.restarts} times")
-    return ", ".join(parts)
 
 
 def _attempt(attempt: AttemptStatus, now: float) -> str:

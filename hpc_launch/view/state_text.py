@@ -11,6 +11,7 @@ from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import Group
 from hpc_launch.view.format_values import ago, clean, clock_time, duration, number, share, step_rate
+from hpc_launch.view.role_text import roles_line
 
 if TYPE_CHECKING:
     from hpc_launch.performance.measured_pace import CheckpointInterval
@@ -159,8 +160,8 @@ def one_line(status: RunStatus, now: float | None = None) -> str:
         head += f" {'after' if status.final else 'for'} {duration(spent)}"
     if status.reason and status.state != "COMPLETED":
         head += f" ({reason_text(status)})"
-    startup = startup_text(status, current)
-    words = [head, *([startup] if startup else []), *waiting_parts(status, current), *progress_parts(status)]
+    news = filter(None, (startup_text(status, current), roles_line(status)))
+    words = [head, *news, *waiting_parts(status, current), *progress_parts(status)]
     if not progress_parts(status) and status.job_id is not None:
         words.append(f"job {clean(status.job_id)}")
     return ", ".join(words)

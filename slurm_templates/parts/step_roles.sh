@@ -7,7 +7,7 @@ role_hosts=()
 for ((node = 0; node < job_nodes; node++)); do # without a scheduler, all of them are this machine
     role_hosts+=("${hosts[node]:-127.0.0.1}${job_addresses[node]:+=${job_addresses[node]}}")
 done
-phase=training
+enter training # the roles start
 "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" roles "$job_scheduler" "$attempt_dir" "${role_hosts[@]}" </dev/null &
 step=($!)
 while :; do # a trapped signal ends `wait` early, with a code that is not the program's

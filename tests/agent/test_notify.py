@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -243,6 +244,23 @@ def wait_for(folder: Path, *kinds: str) -> None:
 
 def follower(attempt: Path, parent: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*program("notify"), "job", str(attempt), str(parent)])
+
+
+def test_with_roles_it_sees_the_log_of_the_one_that_ends_the_job(attempt: Path, tmp_path: Path) -> None:
+    (attempt / "roles" / "train" / "logs").mkdir(parents=True)
+    (attempt / "roles" / "main").symlink_to("train")
+    (attempt / "roles" / "train" / "logs" / "node-0.log").write_text("step 5/10\n")
+    role = {"name": "server", "state": "ready", "ready_since": 1.0, "restarts": 1, "exit_code": None}
+    (attempt / "roles.json").write_text(json.dumps({"roles": [role], "failed": None}))
+    process = follower(attempt, os.getpid())
+    try:
+        wait_until(lambda: len(messages(tmp_path)) > 1, patience(15), lambda: str(messages(tmp_path)))
+    finally:
+        process.kill()
+        process.wait()
+    first = messages(tmp_path)[1]
+    assert (first["event"], first["step"]) == ("first_step", 5)
+    assert re.fullmatch(r"server ready since \d\d:\d\d:01, restarts: 1", first["roles"])
 
 
 def test_what_the_job_itself_sees(attempt: Path, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_before_the_job_and_while_it_trains() -> None:
         ({"stopped": 70.0}, {"training": 50, "ending": 32}),
         ({"saves": ((30, 35), (33, 40), (99, 101))}, {"training": 69, "checkpointing": 12, "ending": 1}),
         ({"saves": ((5, 15),)}, {"training": 80, "ending": 2}),
+        ({"outages": ((5, 15), (30, 40))}, {"training": 70, "restarting": 10, "ending": 2}),
         ({"caught_up": 50.0}, {"repeated": 30, "training": 50, "ending": 2}),
         ({"trained": None, "failed": 15.0, "stopped": None}, {"starting": 4, "detecting": 87}),
         ({"began": None}, {"queued": 102}),
@@ -102,7 +103,9 @@ NUMBERS = {"number": some.integers(1, 9), "same_job": some.booleans(), "requeued
 LISTS = {
     "phases": some.lists(some.tuples(some.floats(0, 200), some.sampled_from(["imports", "start"])), max_size=4),
     "growth": some.lists(some.floats(-1e4, 1e4), max_size=6),
-    "saves": some.lists(some.tuples(some.floats(0, 200), some.floats(0, 200)), max_size=4),
+    **dict.fromkeys(
+        ("saves", "outages"), some.lists(some.tuples(some.floats(0, 200), some.floats(0, 200)), max_size=4)
+    ),
 }
 ATTEMPT = some.builds(
     AttemptTimes,

@@ -94,7 +94,8 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
 
 def plan_record(plan: LaunchPlan, **of_attempt: Any) -> PlanRecord:
     """The record of a launch plan. `of_attempt`: fields that the plan lacks, such as what its attempt changes."""
-    rule, image = plan.continuation.checkpoint, plan.container
+    main = plan.roles[0].plan if plan.roles else plan
+    rule, image = plan.continuation.checkpoint, main.container
     checkpoint = None
     if rule is not None:
         parts = tuple(part if isinstance(part, str) else None for part in rule.folder)
@@ -103,7 +104,8 @@ def plan_record(plan: LaunchPlan, **of_attempt: Any) -> PlanRecord:
     changed = {
         "scheduler": plan.submitted_to,
         "container": image.runtime if image is not None and not image.started_by_srun else None,
-        "phases": plan.watch is not None and plan.watch.phases,
+        "phases": main.watch is not None and main.watch.phases,
+        "processes_per_node": main.processes_per_node,
         "progress": ProgressRecord(**plan.progress),
         "checkpoint": checkpoint,
     }

@@ -15,6 +15,11 @@ class RoleState(Struct, frozen=True, kw_only=True):
     state: str
     """`waiting` for other roles, `starting` until it is ready, `ready`, `ended`."""
     since: float
+    started: float | None = None
+    """When it first started."""
+    first_ready: float | None = None
+    outages: tuple[tuple[float, float | None], ...] = ()
+    """Of each restart: when it had ended, and when it was ready again."""
     nodes: tuple[str, ...] = ()
     host: str = ""
     port: int = 0
@@ -38,18 +43,33 @@ class RoleFault(Struct, frozen=True, kw_only=True):
     why: str
     ended: bool = False
     """Whether it ended by itself."""
+    time: float | None = None
+    """When it was noticed."""
 
 
 class RoleStates(Struct, frozen=True, kw_only=True):
     """All roles of an attempt."""
 
     roles: tuple[RoleState, ...] = ()
+    """The one whose progress is the job's comes first."""
     failed: RoleFault | None = None
+
+    @property
+    def late(self) -> tuple[RoleState, ...]:
+        """Those that have not been ready yet."""
+        return tuple(role for role in self.roles if role.first_ready is None and role.state != "ended")
+
+    @property
+    def ready_at(self) -> float | None:
+        """When the last of them was ready for the first time; None while one is not."""
+        times = (role.since if role.first_ready is None else role.first_ready for role in self.roles)
+        return None if self.late else max(times, default=None)
 
     def as_json(self) -> list[dict[str, Any]]:
         """The list of `status --json`."""
         shown = (
-            *("name", "state", "since", "ready_since", "restarts", "exit_code", "ends_job", "nodes"),
-            *("host", "port", "url", "ports"),
+            *("name", "state", "since", "started", "first_ready", "ready_since", "restarts", "exit_code", "ends_job"),
+            *("waits_for", "nodes", "host", "port", "url", "ports"),
         )
-        return [{key: getattr(role, key) for key in shown} for role in self.roles]
+        first = self.failed.name if self.failed is not None else None
+        return [{key: getattr(role, key) for key in shown} | {"failed": role.name == first} for role in self.roles]

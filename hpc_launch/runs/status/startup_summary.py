@@ -15,6 +15,7 @@ from hpc_launch.job.hostlist import compress
 from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.node_records import WatcherEvent, start_events
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of, progress_patterns
+from hpc_launch.runs.records.role_records import RoleStates
 from hpc_launch.runs.status.progress_reader import first_step
 
 MARKS = {
@@ -81,7 +82,9 @@ class Startup:
     runtime: str | None = None
     """What starts the image on each node."""
     preparation: str | None = None
-    """One of PREPARATIONS' values, while no node is expected to have started."""
+    """One of PREPARATIONS' values, or `roles`, while no node is expected to have started."""
+    ready: str = ""
+    """How many of the roles are ready, and what the others do."""
 
     @property
     def phase(self) -> str:
@@ -106,7 +109,7 @@ class Startup:
     @property
     def waiting_for(self) -> tuple[str, ...]:
         """The nodes that the others wait for."""
-        return tuple(name for group in self.behind for name in group.nodes)
+        return tuple(name for group in (self.groups if self.ready else self.behind) for name in group.nodes)
 
     def text(self) -> str:
         """`rendezvous: 6 of 8 nodes; n3 not started; n7 still importing`."""
@@ -124,7 +127,7 @@ class Startup:
         count = len(self.groups[0].nodes) if self.groups[0].mark else 0
         words = self.phase.replace("_", " ")
         counts = self.nodes > 1 and self.preparation is None
-        return f"{words}: {count} of {self.nodes} nodes" if counts else words
+        return f"{words}: {count} of {self.nodes} nodes" if counts else f"{words}{self.ready}"
 
 
 def history(events: Iterable[WatcherEvent], processes: int) -> History:
@@ -181,6 +184,16 @@ def _group(mark: str, nodes: Sequence[NodeStart], began: float | None) -> Group:
     return Group(mark, tuple(node.name for node in mine), since)
 
 
+def _roles(states: RoleStates) -> Startup:
+    """The start while not all roles are ready: those that start, and what they answer."""
+    starting = [role for role in states.late if role.state == "starting"] or list(states.late)
+    nodes = tuple(dict.fromkeys(node for role in starting for node in role.nodes))
+    count = f": {len(states.roles) - len(states.late)} of {len(states.roles)} ready"
+    doing = (f"; {role.name} {role.state}" + (f", {role.waits_for}" if role.waits_for else "") for role in starting)
+    group = Group("", nodes, min(role.since for role in starting))
+    return Startup((group,), preparation="roles", ready=count + "".join(doing))
+
+
 def named(nodes: Sequence[str]) -> str:
     """`n3, n7`, and of more nodes a host list."""
     if len(nodes) > NAMED:
@@ -202,6 +215,8 @@ class StartupReader:
         attempt = files.attempt
         if files.start is None:
             return None
+        if files.roles is not None and files.roles.late and files.own_end is None:
+            return _roles(files.roles)
         plan = plan_of(attempt) or PlanRecord()
         has_steps = "step" in progress_patterns(plan)
         if not plan.phases or (has_steps and first_step(attempt) is not None):
@@ -218,7 +233,9 @@ class StartupReader:
     def _nodes(self, files: AttemptFiles, plan: PlanRecord) -> Iterator[NodeStart]:
         watched = dict(files.attempt.watcher_files())
         local = plan.scheduler not in ("slurm", "ssh")
-        names = [f"node {number}" for number in range(plan.nodes or 1)] if local else files.nodes
+        names: Sequence[str] = [f"node {number}" for number in range(plan.nodes or 1)] if local else files.nodes
+        if files.roles is not None and files.roles.roles:
+            names = files.roles.roles[0].nodes
         lacking = len(watched) < len(names)
         written = {number for number, _, path in files.attempt.node_logs() if size_of(path)} if lacking else set()
         for number, name in enumerate(names):
