@@ -9,7 +9,7 @@ from typing import Any
 
 def run_program(
     command: Sequence[str],
-    timeout_s: float,
+    timeout_s: float | None,
     *,
     environment: Mapping[str, str] | None = None,
     text: str = "",

@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +145,25 @@ def test_the_variables_of_this_process_come_back(
     assert dict(os.environ) == before
 
 
-STARTS_PROGRAMS = re.compile(r"\bsubprocess\b|\bos\.(exec|spawn|posix_spawn|system|popen)|\bcommands\.(run|ask)\b")
+def test_other_threads_keep_their_variables_and_their_output_meanwhile(
+    fake_slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    write_program(fake_slurm / "sbatch", f"touch {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do :; done; echo 5")
+    one = submission(tmp_path, environment={"TOKEN": "t"})
+    with ThreadPoolExecutor() as pool:
+        submitted = pool.submit(submitit_executor.submit, one)
+        while not (tmp_path / "asked").exists():
+            time.sleep(0.01)
+        print("of another thread", os.environ["SLURM_JOB_ID"], os.environ.get("TOKEN"))
+        (tmp_path / "go").touch()
+        assert submitted.result().job_id == "5"
+    assert capsys.readouterr() == ("of another thread 7 None\n", "")
+
+
+STARTS_PROGRAMS = re.compile(
+    r"\bsubprocess\b|\brun_program\b|\bos\.(exec|spawn|posix_spawn|system|popen)|\bcommands\.(run|ask)\b"
+)
 
 
 def commands_in(path: Path) -> set[str]:

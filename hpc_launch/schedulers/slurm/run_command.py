@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import subprocess
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpc_launch.base.errors import Unreachable
@@ -59,31 +56,6 @@ def query_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     kept = {key: value for key, value in submission_environment(None, base).items() if not QUERY_DEFAULTS.match(key)}
     # Of a job array, squeue and sacct print 64 characters of the waiting tasks, unless told otherwise.
     return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
-
-
-_process_wide = threading.Lock()
-
-
-@contextlib.contextmanager
-def submission_context(more: Mapping[str, str]) -> Iterator[None]:
-    """Set this process's environment to `submission_environment(more)` and suppress its output.
-
-    Submitit runs sbatch in the environment of this process, and prints the stderr of a failing command.
-    """
-    with _process_wide:
-        before = dict(os.environ)
-        try:
-            _set_environment(submission_environment(more))
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                yield
-        finally:
-            _set_environment(before)
-
-
-def _set_environment(variables: Mapping[str, str]) -> None:
-    for name in set(os.environ) - set(variables):
-        del os.environ[name]
-    os.environ.update(variables)
 
 
 TIMEOUT_S = 30.0

@@ -1,9 +1,8 @@
 """Submit a job script and follow jobs through Submitit; the only module that imports it.
 
-Undocumented parts of Submitit in use, pinned by contract tests (tests/schedulers/test_submitit_contract.py): the four
-hooks of `PicklingExecutor` that an executor must implement (docs/plugins.md of Submitit), a call of
-`_submit_command`, and the `watcher` of a job class. Do not use `Job.result()` and related methods: they read a pickle
-that a plain script never writes.
+Undocumented parts of Submitit in use, pinned by contract tests (tests/schedulers/test_submitit_contract.py): the hooks
+of `PicklingExecutor` that an executor must implement (docs/plugins.md of Submitit), and the `watcher` of a job class.
+Do not use `Job.result()` and related methods: they read a pickle that a plain script never writes.
 
 Classify a failed sbatch as a refusal or an unknown outcome, by its output and exit code.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,10 +24,11 @@ from hpc_launch.base.errors import (
     SubmitUnknown,
     Unreachable,
 )
+from hpc_launch.base.run_program import run_program
 from hpc_launch.base.user_dirs import state_folder
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm import query_jobs
-from hpc_launch.schedulers.slurm.run_command import NOT_HERE, submission_context
+from hpc_launch.schedulers.slurm.run_command import NOT_HERE, submission_environment
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S, shared_answer
 from hpc_launch.schedulers.slurm.slurm_reasons import refusal
 
@@ -36,7 +36,6 @@ from hpc_launch.schedulers.slurm.slurm_reasons import refusal
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
 
 import submitit
-from submitit.core.utils import FailedJobError
 from submitit.slurm.slurm import SlurmInfoWatcher
 
 _NO_ANSWER = re.compile(
@@ -135,19 +134,23 @@ class ScriptExecutor(submitit.SlurmExecutor):
         """Whether sbatch was started; before that, nothing can have been submitted."""
 
     def submit_script(self) -> ScriptJob:
-        """Submit the script. Raises what Submitit raises, and OSError if a file cannot be written."""
+        """Submit the script. Raises a SchedulerError, NoJobIdError, and OSError if a file cannot be written."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            job = self._submit_command("")
-        finally:
-            for link in self.folder.glob(".submission_file_*.sh"):
-                link.unlink(missing_ok=True)
-        if not isinstance(job, ScriptJob):
-            raise TypeError(f"Submitit returned a {type(job).__name__}")
-        return job
+        return self._submit_command("")
 
-    def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 - Submitit's signature
-        return self._submission.script
+    def _submit_command(self, command: str) -> ScriptJob:  # noqa: ARG002 - Submitit's signature
+        """As Submitit's, which runs sbatch in the environment of this process: other threads use that meanwhile."""
+        script = self.folder / f".submission_file_{uuid.uuid4().hex}.sh"
+        try:
+            words = self._make_submission_command(script)
+            done = run_program(words, None, environment=submission_environment(self._submission.environment))
+            if done.returncode != 0:
+                raise classify(done.returncode, done.stdout, done.stderr)
+            job = ScriptJob(self.folder, self._get_job_id_from_submission_command(done.stdout))
+            script.replace(job.paths.submission_file)
+        finally:
+            script.unlink(missing_ok=True)
+        return job
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         # Submitit writes in the locale's encoding; the script is always UTF-8.
@@ -205,10 +208,7 @@ def submit(submission: Submission) -> ScriptJob:
         # slurmd would create it by the umask, and a line of a teammate could pass for one of Slurm's.
         if not submission.array:
             os.close(os.open(submission.batch_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
-        with submission_context(submission.environment):
-            return executor.submit_script()
-    except FailedJobError as error:
-        raise _failure(error) from error
+        return executor.submit_script()
     except NoJobIdError as error:
         raise SubmitUnknown(f"sbatch printed no job id: {str(error).strip() or 'no output'}") from error
     except (OSError, UnicodeError) as error:
@@ -224,15 +224,11 @@ def trial(submission: Submission, folder: Path) -> str:
     """
     executor = _executor(TrialExecutor, submission, folder, "--test-only")
     try:
-        with submission_context(submission.environment):
-            executor.submit_script()
+        executor.submit_script()
     except NoJobIdError as estimate:
         return "\n".join(line.removeprefix("sbatch: ").strip() for line in str(estimate).splitlines())
-    except FailedJobError as error:
-        failure = _failure(error)
-        if isinstance(failure, SubmitRefused):
-            raise failure from error
-        raise Unreachable(str(failure), failure.hint) from error
+    except SubmitUnknown as error:
+        raise Unreachable(str(error), error.hint) from error
     except (OSError, UnicodeError) as error:
         raise Unreachable(f"cannot run sbatch --test-only: {error}") from error
     raise Unreachable("sbatch --test-only printed nothing")
@@ -243,13 +239,6 @@ def _executor(kind: type[ScriptExecutor], submission: Submission, folder: Path, 
         return kind(submission, folder, *extra)
     except RuntimeError as error:  # Submitit finds no srun
         raise NotNow(str(error), NOT_HERE) from error
-
-
-def _failure(error: FailedJobError) -> SchedulerError:
-    cause = error.__cause__
-    if not isinstance(cause, subprocess.CalledProcessError):
-        return SubmitUnknown(f"lost track of sbatch: {cause or error}")
-    return classify(cause.returncode, cause.output or "", cause.stderr or "")
 
 
 def follow(job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
