@@ -2,6 +2,7 @@
 
 UserError                 the user can fix it
 ├── UsageError      (2)   invalid command line, or no such run
+├── NotOver         (1)   a program waited for a run, which is not over in time
 ├── Refused         (3)   errors in the job, site or plan; nothing was submitted
 └── SchedulerError  (4)   the scheduler rejected the job or is unreachable
     ├── SubmitRefused     rejected: nothing was submitted
@@ -15,24 +16,52 @@ UserError                 the user can fix it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from hpc_launch.base.findings import Finding, in_order
+from hpc_launch.base.findings import Finding, Place, errors, in_order
 
 
 class UserError(Exception):
     """An error with a hint. `exit_code` is the command's exit code (listed in docs/verbs.md)."""
 
     exit_code = 1
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the job or the site, in file order, with warnings; empty for an error of another kind."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        self.__notes__ = [f"hint: {hint}"] if hint else []  # Python shows them below a traceback
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: a subclass may take other arguments than its message."""
+        return _restored, (type(self), str(self), self.__dict__)
+
+    @property
+    def code(self) -> str | None:
+        """The code of the first finding that is an error, such as `HL010`: a section of docs/findings.md."""
+        return next((finding.code.value for finding in errors(self.findings)), None)
+
+    @property
+    def place(self) -> Place | None:
+        """The file, line and column of that finding."""
+        return next((finding.place for finding in errors(self.findings)), None)
+
+
+def _restored(kind: type[UserError], message: str, state: dict[str, Any]) -> UserError:
+    error = kind.__new__(kind, message)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(UserError):
     """Invalid command line, or an object that does not exist."""
 
     exit_code = 2
+
+
+class NotOver(UserError, TimeoutError):
+    """A run is not over after the time that a program waited for it. The run goes on."""
 
 
 class Refused(UserError):
@@ -43,6 +72,8 @@ class Refused(UserError):
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = tuple(in_order(findings))
         super().__init__("\n".join(str(finding) for finding in self.findings))
+        self.hint = next((finding.hint for finding in errors(self.findings)), None)
+        self.__notes__ = [f"hint on {finding.code}: {finding.hint}" for finding in self.findings if finding.hint]
 
 
 class SchedulerError(UserError):
