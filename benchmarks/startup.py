@@ -23,6 +23,7 @@ JOB = [str(EXAMPLE / "job.yaml"), "--site", "local"]
 
 COMMANDS = {
     "python -c pass": ([sys.executable, "-c", "pass"], None),
+    "import hpc_launch": ([sys.executable, "-c", "import hpc_launch"], 1.3),
     "hpc-launch --help": ([LAUNCH, "--help"], 5),
     "hpc-launch render": ([LAUNCH, "render", *JOB], 16),
     "hpc-launch submit --dry-run": ([LAUNCH, "submit", "--dry-run", *JOB], 18),

@@ -13,9 +13,11 @@ import click
 from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import fields
 
+from docs.job_keys import job_keys
 from docs.json_schema import json_schema
 from docs.output_tables import with_tables
 from docs.output_types import OUTPUTS, output_file, output_schema
+from docs.python_reference import with_reference
 from hpc_launch.base import errors
 from hpc_launch.cli import terminal
 from hpc_launch.cli.main import VERBS, group
@@ -527,6 +529,8 @@ def pages() -> dict[Path, str]:
         HERE / "site-profile.md": reference("The site profile", SITE_INTRO, SiteProfile, "hpc_launch/sites/profile.py"),
         HERE / "verbs.md": verbs(),
         HERE / "failures.md": failures(),
+        HERE / "python.md": with_reference((HERE / "python.md").read_text("utf-8")),
+        HERE.parent / "hpc_launch" / "api" / "job_keys.pyi": job_keys(),
         HERE / "json.md": with_tables((HERE / "json.md").read_text("utf-8")),
         HERE / "schema" / "job.schema.json": json.dumps(job_schema(), indent=2) + "\n",
         HERE / "schema" / "site.schema.json": json.dumps(json_schema(SiteProfile), indent=2) + "\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -42,6 +43,19 @@ def test_it_brings_neither_torch_nor_deepspeed(installed: Path) -> None:
     names = {path.name for path in (installed / "lib").glob("python*/site-packages/*")}
     assert not names & {"torch", "deepspeed", "pydantic"}
     assert "msgspec" in names
+
+
+def test_type_checkers_find_the_types(installed: Path) -> None:
+    (package,) = installed.glob("lib/python*/site-packages/hpc_launch")
+    assert (package / "py.typed").exists()
+    assert (package / "api" / "job_keys.pyi").exists()
+
+
+@pytest.mark.prove
+def test_a_users_project_passes_mypy(installed: Path, tmp_path: Path) -> None:
+    shutil.copy(REPOSITORY / "tests" / "api" / "users_project.py", tmp_path / "project.py")
+    options = ("--strict", "--python-executable", installed / "bin" / "python", "project.py")
+    assert "no issues found" in run(sys.executable, "-m", "mypy", *options, cwd=tmp_path)
 
 
 @pytest.mark.torch

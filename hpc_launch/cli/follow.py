@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.api.run_calls import wait as wait_for
+from hpc_launch.api.run_object import Run
 from hpc_launch.cli.shared_options import is_set
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, run_there
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.run_index import user_index
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.service import poll
+from hpc_launch.service.poll import is_group
 from hpc_launch.view.live_view import follower
 from hpc_launch.view.run_details import summary
 from hpc_launch.view.run_table import show as show_table
 from hpc_launch.view.state_text import detach_message
 from hpc_launch.view.terminal import wants_colour, write_lines
 
-if TYPE_CHECKING:
-    from hpc_launch.service.submit import Submitted
-
 MOST_JOBS = 5
 """Job ids in the line that a submission prints."""
 
 
-def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
+def after_submission(run: Run, *, wait: bool, as_json: bool) -> int:
     """Print what was submitted; with `wait`, follow it to its end. Returns the exit code."""
-    run, jobs = submitted.run, submitted.job_ids
+    submitted = run.submission
+    if submitted is None:
+        return 0
+    jobs = submitted.job_ids
     if as_json:
         click.echo(json.dumps(submitted.as_json(), indent=2 if submitted.size else None))
     else:
@@ -50,12 +49,12 @@ def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
     return follow([run]) or submitted.exit_code
 
 
-def follow(runs: Sequence[RunFolder]) -> int:
+def follow(runs: Sequence[Run]) -> int:
     """Follow runs to their end on stderr.
 
     Returns the exit code: 0 if all completed, 1 if one did not complete or is stuck, 130 after Ctrl-C.
     """
-    index, shown, groups = user_index(os.environ), dict[str, str](), any(map(poll.is_group, runs))
+    shown, groups = dict[str, str](), any(is_group(RunFolder(run.path)) for run in runs)
     display = None if groups or is_set("quiet") else follower(sys.stderr, many=len(runs) > 1)
 
     def show(statuses: Iterable[RunStatus]) -> None:
@@ -70,7 +69,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
     try:
         with closing(display) if display is not None else nullcontext():
-            ended = poll.follow(runs, index, show, TERMINAL)
+            ended = wait_for(runs, show=show, listener=TERMINAL)
     except KeyboardInterrupt:
         click.echo(detach_message([run.name for run in runs]), err=True)
         return INTERRUPTED
@@ -79,13 +78,13 @@ def follow(runs: Sequence[RunFolder]) -> int:
     return 0 if all(status.state == "COMPLETED" for status in ended) else 1
 
 
-def _attached(run: RunFolder, job_id: str) -> int:
+def _attached(run: Run, job_id: str) -> int:
     """Follow a run on hosts without a scheduler, which ends with this command."""
     from hpc_launch.runs.submitting.attached_run import attached
     from hpc_launch.schedulers.local.local_jobs import host_with
 
     try:
-        with attached(run, job_id) as failure:
+        with attached(RunFolder(run.path), job_id) as failure:
             if failure:
                 click.echo(f"warning: the run does not end with this command: {failure}", err=True)
             host = host_with(run.path)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
+from hpc_launch.api.job_calls import explain, render, validate
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, output_option, set_option, site_option
-from hpc_launch.cli.terminal import print_note, print_site_and_warnings, show_findings, warn, write_text
+from hpc_launch.cli.terminal import TERMINAL, print_note, show_findings, write_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import nearest
-from hpc_launch.prepare.explain import ExplainedValue, explain, explain_site
-from hpc_launch.prepare.prepare import prepare_job, validate_job
+from hpc_launch.prepare.explain import ExplainedValue
 
 
 @click.command("render")
@@ -35,23 +35,7 @@ def render_command(
     hpc-launch render job.yaml --site mycluster | less
     hpc-launch render job.yaml --site mycluster --standalone -o script.sh
     """
-    from hpc_launch.job.job_file import has_sweep
-
-    if has_sweep(job, sets):
-        from hpc_launch.job.sweep_points import label
-        from hpc_launch.prepare.prepare_sweep import prepare_sweep
-
-        sweep = prepare_sweep(job, site=site, sets=sets, anywhere=True)
-        prepared_job = sweep.first
-        one = f"the script of point {sweep.points[0].number} of {len(sweep.points)}: {label(sweep.points[0].values)}"
-        print_note(one)
-    else:
-        prepared_job = prepare_job(job, site=site, sets=sets, anywhere=True)
-    print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
-    from hpc_launch.script.render import render
-
-    script = render(prepared_job.plan, standalone=True) if standalone else prepared_job.script
-    write_text(output, script)
+    write_text(output, render(job, site=site, set=sets, standalone=standalone, listener=TERMINAL))
     if output is not None and not standalone and os.path.isfile(output):
         from hpc_launch.script.parts import RUNTIME, runtime
 
@@ -75,10 +59,8 @@ def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[st
     hpc-launch explain job.yaml --cpus-per-task
     hpc-launch explain job.yaml site.queues
     """
-    prepared_job = prepare_job(job, site=site, sets=sets, anywhere=True)
-    warn(prepared_job.warnings)
-    lines = explain_site(prepared_job) if key is not None and key.startswith("site.") else explain(prepared_job)
-    print_values(lines, key, as_json=as_json)
+    of_site = key is not None and key.startswith("site.")
+    print_values(explain(job, site=site, set=sets, of_site=of_site, listener=TERMINAL), key, as_json=as_json)
 
 
 def print_values(lines: Sequence[ExplainedValue], key: str | None, *, as_json: bool) -> None:
@@ -149,6 +131,6 @@ def validate_command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, 
     hpc-launch validate job.yaml --site mycluster
     hpc-launch validate --format github jobs/*.yaml
     """
-    findings = [finding for job in jobs for finding in validate_job(job, site=site, sets=sets)]
+    findings = [finding for job in jobs for finding in validate(job, site=site, set=sets)]
     clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} checked, no errors"
     return report(findings, "json" if as_json else style, clean)

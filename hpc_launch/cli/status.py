@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
-from heapq import merge
-from itertools import islice, takewhile
 from typing import Any
 
 import click
 
+from hpc_launch.api.run_calls import find
+from hpc_launch.api.run_calls import runs as list_runs
 from hpc_launch.cli.follow import follow
 from hpc_launch.cli.shared_options import complete_run, complete_site, echo_json, json_option, seconds
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import TimeAccount
-from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.pruned_runs import pruned_runs
-from hpc_launch.runs.run_index import Index, IndexEntry, user_index
+from hpc_launch.runs.run_index import user_index
 from hpc_launch.runs.status.run_status import RUN_STATES, RunStatus
-from hpc_launch.service.poll import active_runs, poll_runs, poll_unfinished, poll_whole
+from hpc_launch.service.poll import poll_runs
 from hpc_launch.view.run_details import details
 from hpc_launch.view.run_table import goodput_lines, pipeline_lines, show, sweep_lines
 from hpc_launch.view.site_tables import lease_lines
 from hpc_launch.view.state_text import time_json
 from hpc_launch.view.terminal import wants_colour, write_lines
-
-Listed = tuple[IndexEntry, RunStatus]
 
 NONE_ACTIVE = "no active runs; run `hpc-launch list` to see all runs"
 LEASES_S = 10.0
@@ -52,9 +48,8 @@ def status_command(run: str | None, as_json: bool) -> None:
     hpc-launch status @last
     hpc-launch status 12345 --json
     """
-    index = user_index(os.environ)
     if run is None:
-        statuses = active_runs(index, TERMINAL)
+        statuses = [one.last for one in list_runs(state="active", listener=TERMINAL) if one.last is not None]
         if as_json:
             echo_json([status.as_json() for status in statuses])
         elif statuses:
@@ -62,7 +57,7 @@ def status_command(run: str | None, as_json: bool) -> None:
         else:
             print_note(NONE_ACTIVE)
         return
-    status = poll_whole(find_run(run, index, sweeps=True), index, TERMINAL)
+    status = find(run, listener=TERMINAL).whole()
     if isinstance(status, SweepStatus | PipelineStatus):
         if as_json:
             echo_json(status.as_json())
@@ -130,16 +125,12 @@ def list_command(
     """
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
-    among, after = None if where is not None else limit, -math.inf if age_s is None else time.time() - age_s
-    found = (_poll(index, states, among), index.finished(states, among))
-    newest = merge(*found, key=lambda one: (one[0].created, one[0].run), reverse=True)
-    chosen = islice(
-        (one for one in takewhile(lambda one: one[0].created >= after, newest) if where in (None, one[0].site)), limit
-    )
+    after = time.time() - age_s if age_s is not None else None
+    found = list_runs(state=states, since=after, site=where, limit=limit, listener=TERMINAL)
+    shown = [run.last for run in found if run.last is not None]
     if as_json:
-        echo_json([_as_json(status, goodput=goodput) for _, status in chosen])
+        echo_json([_as_json(status, goodput=goodput) for status in shown])
         return
-    shown = [status for _, status in chosen]
     if pruned := pruned_runs(index.folder):
         print_note(f"{len(pruned)} run{'s were' if len(pruned) > 1 else ' was'} deleted by `hpc-launch prune`")
     if not shown:
@@ -153,14 +144,6 @@ def list_command(
     omitted = index.count() - len(shown)
     if omitted and most is None and not (states or where or age_s is not None):
         print_note(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all")
-
-
-def _poll(index: Index, states: tuple[str, ...], limit: int | None) -> list[Listed]:
-    """The runs that are listed and whose final status the index does not have, newest first."""
-    index.check()
-    # Without --state, only the runs that are shown need a query.
-    polled = poll_unfinished(index, TERMINAL, None if states else limit)
-    return [(entry, status) for entry, status in polled if not states or status.state in states]
 
 
 def _as_json(status: RunStatus, *, goodput: bool) -> dict[str, Any]:
@@ -187,11 +170,9 @@ def watch_command(runs: tuple[str, ...]) -> int:
     hpc-launch watch
     hpc-launch watch @last
     """
-    index = user_index(os.environ)
     if runs:
-        folders = {folder.path: folder for folder in (find_run(run, index, sweeps=True) for run in runs)}
-        return follow(list(folders.values()))
-    active = [RunFolder(status.folder) for status in active_runs(index, TERMINAL)]
+        return follow(list(dict.fromkeys(find(run, listener=TERMINAL) for run in runs)))
+    active = list_runs(state="active", listener=TERMINAL)
     if not active:
         print_note(NONE_ACTIVE)
         return 0

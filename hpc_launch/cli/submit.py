@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,21 +59,20 @@ def submit_command(
     hpc-launch submit job.yaml --site mycluster
     hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
     """
-    from hpc_launch.service.check import check_file
+    if test_only or dry_run:
+        from hpc_launch.service.check import check_file
 
-    checked = check_file(job, site=site, sets=sets, listener=TERMINAL)
-    if test_only:
+        checked = check_file(job, site=site, sets=sets, listener=TERMINAL)
+        if dry_run and not test_only:
+            return _dry_run(job, checked, as_json=as_json)
         if checked.stages is not None:
             raise click.UsageError(f"--test-only needs one job: {job}/STAGE")
         return _test_start(checked.first, as_json=as_json)
-    if dry_run:
-        return _dry_run(job, checked, as_json=as_json)
+    from hpc_launch.api.job_calls import submit
     from hpc_launch.cli.follow import after_submission
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.submit import submit
 
-    submitted = submit(checked, user_index(os.environ), TERMINAL, wait=wait, confirmed=yes)
-    return after_submission(submitted, wait=wait, as_json=as_json)
+    run = submit(job, site=site, set=sets, keep_trying=wait, confirmed=yes, listener=TERMINAL)
+    return after_submission(run, wait=wait, as_json=as_json)
 
 
 def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
@@ -144,12 +142,10 @@ def run_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: boo
     salloc --nodes=2 --gpus-per-node=4 --time=1:00:00
     hpc-launch run job.yaml --site mycluster
     """
+    from hpc_launch.api.job_calls import run
     from hpc_launch.cli.follow import after_submission
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.submit import submit_here
 
-    submitted = submit_here(job, user_index(os.environ), TERMINAL, site=site, sets=sets)
-    return after_submission(submitted, wait=True, as_json=as_json)
+    return after_submission(run(job, site=site, set=sets, listener=TERMINAL), wait=True, as_json=as_json)
 
 
 @click.command("resubmit")
@@ -171,16 +167,12 @@ def resubmit_command(
     hpc-launch resubmit @last --exclude n3
     hpc-launch resubmit tiny-gpt --set time=04:00:00 --wait
     """
+    from hpc_launch.api.run_calls import find
     from hpc_launch.cli.follow import after_submission
-    from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.resubmit import resubmit
 
-    index = user_index(os.environ)
-    submitted = resubmit(
-        find_run(run, index, stages=True), index, TERMINAL, sets=sets, exclude=excluded, wait=wait, confirmed=yes
-    )
-    return after_submission(submitted, wait=wait, as_json=as_json)
+    found = find(run, listener=TERMINAL)
+    again = found.resubmit(set=sets, exclude=excluded, keep_trying=wait, confirmed=yes)
+    return after_submission(again, wait=wait, as_json=as_json)
 
 
 @click.command("cancel")
@@ -196,27 +188,24 @@ def cancel_command(runs: tuple[str, ...], as_json: bool) -> int:
     hpc-launch cancel @last
     hpc-launch cancel tiny-gpt-250312 12345
     """
+    from hpc_launch.api.run_calls import find
     from hpc_launch.base.errors import UserError
-    from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.cancel import cancel
     from hpc_launch.view.format_values import clean
 
-    index = user_index(os.environ)
     # Resolve all names first: a misspelt one must not leave the work half done.
-    folders = {folder.path: folder for folder in (find_run(run, index, stages=True) for run in runs)}
+    found = dict.fromkeys(find(run, listener=TERMINAL) for run in runs)
     code = 0
     cancelled: list[dict[str, str]] = []
-    for folder in folders.values():
+    for run in found:
         try:
-            message = "\n".join(map(clean, cancel(folder, index, TERMINAL).splitlines()))
+            message = "\n".join(map(clean, run.cancel().splitlines()))
         except UserError as error:
             TERMINAL.fail(error)
             code = max(code, error.exit_code)
             if not as_json:
-                click.echo(f"{folder.name}: not cancelled")
+                click.echo(f"{run.name}: not cancelled")
             continue
-        cancelled.append({"run": folder.name, "message": message})
+        cancelled.append({"run": run.name, "message": message})
         if not as_json:
             click.echo(message)
     if as_json:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
@@ -17,6 +19,18 @@ from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer
 from hpc_launch.job.reader import long_form
 from hpc_launch.job.yaml_source import parse_document, read_document
+
+
+class GivenJob(Struct, frozen=True):
+    """A job that is in no file: a program describes it."""
+
+    document: Document
+    folder: str
+    """Where relative paths start; absolute."""
+
+
+JobSource = Path | GivenJob
+"""A job file, a stage of one, or a job that is in no file."""
 
 _OPEN_MAPPINGS = frozenset({"args", "env", "sbatch"})
 """Keys whose children have user-chosen names: a dot is part of the name."""
@@ -72,14 +86,21 @@ def split_stage(path: Path) -> tuple[Path, str | None]:
     return (path.parent, path.name) if os.path.isfile(path.parent) else (path, None)
 
 
+def folder_of(job: JobSource) -> str:
+    """The folder of a job file, absolute: relative paths start there, and the project's own profiles are below it."""
+    return job.folder if isinstance(job, GivenJob) else os.path.dirname(os.path.abspath(split_stage(job)[0]))
+
+
 def has_jobs(job_file: Path) -> bool:
     """Whether a job file describes a pipeline."""
     document, _ = read_document(job_file)
     return document is not None and "jobs" in document.data
 
 
-def refuse_made_up(path: Path, verb: str) -> None:
+def refuse_made_up(path: JobSource, verb: str) -> None:
     """Raise UsageError for a stage that uses values of others, where a verb would start it by itself."""
+    if isinstance(path, GivenJob):
+        return
     file, stage = split_stage(path)
     if stage is None:
         return
@@ -91,8 +112,10 @@ def refuse_made_up(path: Path, verb: str) -> None:
         raise UsageError(message, f"submit the whole pipeline: hpc-launch submit {file}")
 
 
-def read_job(path: Path) -> tuple[Document | None, list[Finding]]:
+def read_job(path: JobSource) -> tuple[Document | None, list[Finding]]:
     """The document of a job file, or of a stage, in which the values of other stages are made up."""
+    if isinstance(path, GivenJob):
+        return path.document, []
     file, stage = split_stage(path)
     if stage is None:
         document, findings = read_document(file)
@@ -103,7 +126,7 @@ def read_job(path: Path) -> tuple[Document | None, list[Finding]]:
     return read_stage(file, stage)
 
 
-def has_sweep(job_file: Path, sets: Sequence[str] = ()) -> bool:
+def has_sweep(job_file: JobSource, sets: Sequence[str] = ()) -> bool:
     """Whether a job file describes a sweep."""
     document, _ = read_job(job_file)
     return (document is not None and document.data.get("sweep") is not None) or any(
@@ -111,7 +134,7 @@ def has_sweep(job_file: Path, sets: Sequence[str] = ()) -> bool:
     )
 
 
-def refuse_sweep(job_file: Path, sets: Sequence[str], verb: str) -> None:
+def refuse_sweep(job_file: JobSource, sets: Sequence[str], verb: str) -> None:
     """Raise UsageError where a verb that starts one job gets a sweep."""
     if has_sweep(job_file, sets):
         raise UsageError(f"hpc-launch {verb} starts no sweep", "add --set sweep=null and the values of one point")

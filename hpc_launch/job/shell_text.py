@@ -179,3 +179,16 @@ def visible(text: str) -> str:
     """Make `text` safe for a comment or a message: one line without control characters."""
     shown = unicodedata.normalize("NFC", text)
     return "".join(c if c.isprintable() and c not in _LOOKS_BLANK else f"\\u{ord(c):04x}" for c in shown)
+
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC, DCS etc.: titles, links
+    r"|\x1b[ -/]*[0-~]"  # two-character escapes
+)
+
+
+def without_escapes(text: str) -> list[str]:
+    """A log line without escape sequences and tabs; what a progress bar wrote over itself becomes several lines."""
+    pieces = [piece for piece in re.split(r"[\r\n]+", _ESCAPES.sub("", text)) if piece] or [""]
+    return [piece.expandtabs() for piece in pieces]

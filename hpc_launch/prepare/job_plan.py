@@ -223,6 +223,8 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     slurm: bool
     """Whether Slurm may report a balance."""
     findings: tuple[Finding, ...]
+    detected: str | None = None
+    """How the site was detected, unless it was specified."""
 
     @property
     def gpus(self) -> int:
@@ -270,6 +272,7 @@ def job_plan(
         balance=balance,
         slurm=checked.loaded.resolved.site.scheduler.type == "slurm",
         findings=tuple(checked.findings),
+        detected=checked.loaded.detected,
     )
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.job.job_file import has_jobs, has_sweep
+from hpc_launch.job.job_file import JobSource, has_jobs, has_sweep
 from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.job_size import JobSize, job_size
@@ -118,7 +118,7 @@ class CheckedJob(Struct, frozen=True):
 
 
 def check_job(
-    job_file: Path,
+    job_file: JobSource,
     *,
     site: str | None = None,
     sets: Sequence[str] = (),
@@ -147,7 +147,7 @@ def check_job(
 
 
 def prepare_job(
-    job_file: Path,
+    job_file: JobSource,
     *,
     site: str | None = None,
     sets: Sequence[str] = (),
@@ -216,10 +216,10 @@ def _placeholders(script: str, resolved: Resolved) -> list[Finding]:
     ]
 
 
-def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> list[Finding]:
+def validate_job(job_file: JobSource, *, site: str | None = None, sets: Sequence[str] = ()) -> list[Finding]:
     """Return every error and warning of a job file, of each point of its sweep, and of each stage of its pipeline."""
     try:
-        if has_jobs(job_file):
+        if isinstance(job_file, Path) and has_jobs(job_file):
             from hpc_launch.prepare.prepare_pipeline import prepare_pipeline
 
             return list(prepare_pipeline(job_file, site=site, sets=sets, anywhere=True).warnings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from msgspec import Struct, structs
 
@@ -12,7 +11,7 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.group_keys import Sweep
-from hpc_launch.job.job_file import override_layer
+from hpc_launch.job.job_file import JobSource, override_layer
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of
 from hpc_launch.plan.strategy_plan import is_batch_argument
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, is_elsewhere, prepare_job
@@ -54,7 +53,7 @@ class PreparedSweep(Struct, frozen=True):
 
 
 def prepare_sweep(
-    job_file: Path,
+    job_file: JobSource,
     *,
     site: str | None = None,
     sets: Sequence[str] = (),

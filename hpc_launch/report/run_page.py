@@ -23,14 +23,18 @@ from markupsafe import Markup, escape
 from hpc_launch import __version__
 from hpc_launch.base.files import read_text
 from hpc_launch.diagnose.diagnosis import FirstFailure
-from hpc_launch.performance.run_times import RunTimes
+from hpc_launch.performance.measured_pace import interval_of
+from hpc_launch.performance.run_times import RunTimes, run_times
 from hpc_launch.report.charts import Curve, curves, timeline
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
+from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
+from hpc_launch.service.listener import Listener
+from hpc_launch.service.poll import poll_runs
 from hpc_launch.view.format_values import clean, duration, hosts, log_lines, number, share
 from hpc_launch.view.role_text import role_lines
-from hpc_launch.view.state_text import elapsed, phases_text, progress_parts
+from hpc_launch.view.state_text import elapsed, interval_text, phases_text, progress_parts
 
 POINTS = 160
 """Places of the log of each attempt that are read for the curves."""
@@ -49,6 +53,16 @@ class RunReport:
     times: RunTimes
     now: float
     notes: tuple[str, ...] = ()
+
+
+def report_of(run: RunFolder, index: Index, listener: Listener) -> str:
+    """The page of a run as it is now."""
+    (status,) = poll_runs([run], index, listener)
+    now = time.time()
+    times = run_times(status, now)
+    interval = interval_of(status, times, index)
+    notes = (f"Checkpoints: {interval_text(interval)}.",) if interval is not None else ()
+    return run_page(RunReport(status, times, now, notes))
 
 
 def run_page(report: RunReport) -> str:

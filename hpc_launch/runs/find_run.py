@@ -39,7 +39,11 @@ def find_run(text: str, index: Index, *, sweeps: bool = False, stages: bool = Fa
 
     Raises UsageError with similar names, or with all runs it may mean; RunElsewhere if another host has its files.
     """
-    run = _find_point(text, index) or _find_run(text, index)
+    return checked_kind(_find_point(text, index) or _find_run(text, index), text, sweeps=sweeps, stages=stages)
+
+
+def checked_kind(run: RunFolder, text: str, *, sweeps: bool = False, stages: bool = False) -> RunFolder:
+    """The run that `text` named, if it may be of its kind. Raises as `find_run`."""
     sweeps = sweeps or stages
     if not stages and not run.exists and run.pipeline is not None:
         several = len(PipelineFolder(run.pipeline).runs(stage_of(run)))

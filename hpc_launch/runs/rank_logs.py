@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_launch.base.files import next_data, open_regular
+from hpc_launch.job.shell_text import visible, without_escapes
 from hpc_launch.runs.layout import AttemptFolder
 
 SHORTEST_PAUSE_S = 0.2
@@ -37,6 +38,15 @@ class RankLogLine:
 
     file: LogFile
     text: str
+
+    def __str__(self) -> str:
+        """The text as it may be printed: without escape sequences, with control characters escaped."""
+        return "\n".join(map(visible, without_escapes(self.text)))
+
+    @property
+    def node(self) -> int | None:
+        """The node that wrote it, from 0; None for the batch script."""
+        return self.file.node
 
     @property
     def rank(self) -> int | None:

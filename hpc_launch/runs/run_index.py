@@ -116,21 +116,27 @@ class Index:
             self._run(work)
 
     def entries(
-        self, *, prefix: str = "", site: str | None = None, unfinished: bool = False, limit: int | None = None
+        self,
+        *,
+        prefix: str = "",
+        site: str | None = None,
+        since: float | None = None,
+        unfinished: bool = False,
+        limit: int | None = None,
     ) -> list[IndexEntry]:
         """The existing runs, newest first.
 
         Args:
             prefix: Only those whose names begin with it.
             site: Only those on this site.
+            since: Only those created since then, in seconds since the epoch.
             unfinished: Only those without a final status.
             limit: At most so many.
         """
         if prefix and not NAME.match(prefix):
             return []
         conditions: _Conditions = {"status IS NULL": ()} if unfinished else {}
-        if site is not None:
-            conditions["site = ?"] = (site,)
+        conditions |= _among(site, since)
         if prefix:
             conditions["run >= ? AND run < ?"] = (prefix, prefix + "\x7f")
         query, values = _newest("place, run, name, site, created, status IS NOT NULL, attempts", conditions, limit)
@@ -143,11 +149,19 @@ class Index:
 
         return [_entry(row, finished=bool(row[5])) for row in self._current(work)]
 
-    def finished(self, states: Sequence[str] = (), limit: int | None = None) -> Iterator[tuple[IndexEntry, RunStatus]]:
+    def finished(
+        self,
+        states: Sequence[str] = (),
+        limit: int | None = None,
+        *,
+        site: str | None = None,
+        since: float | None = None,
+    ) -> Iterator[tuple[IndexEntry, RunStatus]]:
         """The finished runs in these states (default: all), newest first, by what the index has of them."""
         # In SQL: reading the status of 100,000 runs takes seconds.
         among: _Conditions = {f"state IN ({', '.join('?' * len(states))})": tuple(states)} if states else {}
-        query, values = _newest("place, run, name, site, created, status, as_of", _FINISHED | among, limit)
+        among |= _FINISHED | _among(site, since)
+        query, values = _newest("place, run, name, site, created, status, as_of", among, limit)
         now = time.time()
         for row in self._run(lambda database: database.execute(query, values).fetchall()):
             age_s = None if row[6] is None else max(0.0, now - row[6])
@@ -210,6 +224,12 @@ class Index:
 def user_index(environment: Mapping[str, str]) -> Index:
     """The index of the user with this environment."""
     return Index(state_folder(environment), environment)
+
+
+def _among(site: str | None, since: float | None) -> _Conditions:
+    """The conditions for a site, and for the time of creation."""
+    conditions: _Conditions = {} if site is None else {"site = ?": (site,)}
+    return conditions if since is None else conditions | {"created >= ?": (since,)}
 
 
 def _newest(columns: str, conditions: _Conditions, limit: int | None) -> tuple[str, list[_Value]]:

@@ -14,7 +14,7 @@ from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.user_dirs import make_own_folder, user
-from hpc_launch.job.job_file import has_jobs, has_sweep, refuse_made_up
+from hpc_launch.job.job_file import JobSource, has_jobs, has_sweep, refuse_made_up
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.service.listener import QUIET, Listener
 
@@ -35,9 +35,9 @@ class CheckedFile(Struct, frozen=True):
     """Hosts that node health excludes, where no scheduler chooses them."""
 
 
-def check_file(job: Path, *, site: str | None, sets: Sequence[str], listener: Listener = QUIET) -> CheckedFile:
-    """Check a job file for submission, whatever it describes. Raises Refused with all errors, UsageError."""
-    if has_jobs(job):
+def check_file(job: JobSource, *, site: str | None, sets: Sequence[str], listener: Listener = QUIET) -> CheckedFile:
+    """Check a job for submission, whatever it describes. Raises Refused with all errors, UsageError."""
+    if isinstance(job, Path) and has_jobs(job):
         from hpc_launch.prepare.prepare_pipeline import prepare_pipeline
 
         pipeline = prepare_pipeline(job, site=site, sets=sets)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import time
 from collections.abc import Sequence
 from typing import BinaryIO, cast
@@ -20,8 +18,7 @@ from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.slow_training import Remark, attempt_remarks
 from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.collect_evidence import diagnose_attempt, diagnose_files, rulebook
-from hpc_launch.runs.find_run import find_run
-from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.verdict_record import read_verdict
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
@@ -49,15 +46,10 @@ class RunDiagnosis(Struct, frozen=True, kw_only=True):
     interval: CheckpointInterval | None
 
 
-def diagnose_run(name: str, index: Index, listener: Listener = QUIET, *, number: int | None = None) -> RunDiagnosis:
+def diagnose_run(
+    folder: RunFolder, index: Index, listener: Listener = QUIET, *, number: int | None = None
+) -> RunDiagnosis:
     """Diagnose the newest attempt of a run, or attempt `number`. Raises UsageError where there is none."""
-    try:
-        folder = find_run(name, index)
-    except UsageError as error:
-        if not os.path.isfile(name):
-            raise
-        hint = f"to diagnose a log file, run `hpc-launch why --log {shlex.quote(name)}`"
-        raise UsageError(str(error), hint) from None
     status = poll_runs([folder], index, listener)[0]
     for problem in notify_problems(folder):
         listener.say(problem)

@@ -4,11 +4,14 @@ points that are left, the next stages.
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from hpc_launch.base.errors import NotOver
 from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers
 from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_pipeline, pipeline_of
 from hpc_launch.runs.groups.pipeline_status import Found, PipelineStatus, pipeline_status
@@ -18,7 +21,7 @@ from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.runs.status.followed_run import REMEMBERED_S
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.runs.status.wait_for_end import wait
+from hpc_launch.runs.status.wait_for_end import pauses
 from hpc_launch.service.listener import QUIET, Listener
 
 TOGETHER = 2000
@@ -76,16 +79,21 @@ def poll_pipeline(run: RunFolder, index: Index, listener: Listener = QUIET, *, d
 
 
 def poll_unfinished(
-    index: Index, listener: Listener = QUIET, newest: int | None = None
+    index: Index,
+    listener: Listener = QUIET,
+    newest: int | None = None,
+    *,
+    site: str | None = None,
+    since: float | None = None,
 ) -> list[tuple[IndexEntry, RunStatus]]:
     """Query the runs whose final status the index does not have. Returns those that still have none, newest first.
 
-    `newest`: only those among so many of the newest runs.
+    `newest`: only those among so many of the newest runs. `site`, `since`: as for `Index.entries`.
     """
     with listener.doing("reading the index of runs"):
         if newest is None:
             index.check()
-        entries = index.entries(unfinished=newest is None, limit=newest)
+        entries = index.entries(unfinished=newest is None, limit=newest, site=site, since=since)
     entries = [entry for entry in entries if not entry.finished]
     parts = [entries[at : at + TOGETHER] for at in range(0, len(entries), TOGETHER)]
     polled = ((part, poll_runs([RunFolder(entry.folder) for entry in part], index, listener)) for part in parts)
@@ -185,44 +193,78 @@ Show = Callable[[Iterable[RunStatus]], None]
 """Called with the statuses of all runs again and again, whether they changed or not."""
 
 
+class Look(NamedTuple):
+    """One look at runs that are followed."""
+
+    statuses: list[RunStatus]
+    pause_s: float
+    """How long to wait before the next look."""
+    over: bool
+    """Whether it is the last one: each run is over or can never start."""
+
+
 def follow(
-    runs: Sequence[RunFolder], index: Index, show: Show = lambda _: None, listener: Listener = QUIET
+    runs: Sequence[RunFolder],
+    index: Index,
+    show: Show = lambda _: None,
+    listener: Listener = QUIET,
+    *,
+    most_s: float | None = None,
 ) -> list[RunStatus]:
     """Follow runs, sweeps and pipelines until each is over or can never start, and return their last statuses.
 
-    A KeyboardInterrupt ends only the following.
+    Raises NotOver after `most_s` seconds. A KeyboardInterrupt ends only the following.
     """
+    end = math.inf if most_s is None else time.monotonic() + most_s
+    for look in looks(runs, index, show, listener):
+        if look.over:
+            return look.statuses
+        left = end - time.monotonic()
+        if left <= 0:
+            alive = ", ".join(f"{status.run} is {status.state}" for status in look.statuses if not status.final)
+            raise NotOver(f"not over after {most_s:g} s: {alive}", "wait longer; a run goes on by itself")
+        time.sleep(min(look.pause_s, left))
+    return []
+
+
+def looks(
+    runs: Sequence[RunFolder], index: Index, show: Show = lambda _: None, listener: Listener = QUIET
+) -> Iterator[Look]:
+    """`follow` for callers that wait in their own way: look at the runs and do what is due, again and again."""
     if any(map(is_group, runs)):
-        return _follow_groups(runs, index, show, listener)
+        yield from _looks_at_groups(runs, index, show, listener)
+        return
     tracker = tracker_of(runs, index)
     drivers = Drivers(tracker, index)
 
     def show_all(_: object = None) -> None:
         show(tracker.last.values())
 
-    def sleep(seconds: float) -> None:
+    def now(pause_s: float = 0.0, *, over: bool = False) -> Look:
         show_all()
-        drivers.drive_all(runs)
-        time.sleep(seconds)
+        (drivers.tell if over else drivers.drive_all)(runs)
+        return Look([tracker.last[run.name] for run in runs if run.name in tracker.last], pause_s, over)
 
     def continues(status: RunStatus) -> bool:
         return drivers.drive(RunFolder(status.folder)).continues
 
     left = list(runs)
     while left:
-        # Each poll covers all runs; `wait` returns at once for a run that has ended by its turn.
-        ended = {run.name: wait(tracker, run, show_all, sleep=sleep, continues=continues).state for run in left}
+        ended: dict[str, str] = {}
+        for run in left:
+            # Each poll covers all runs; a run that has ended by its turn needs no pause.
+            waits = pauses(tracker, run, show_all, continues=continues)
+            yield from map(now, waits)
+            ended[run.name] = tracker.last[run.name].state
         # A stuck run may have become unblocked, and a run that lost its nodes may have been requeued.
         left = [run for run in left if tracker.last[run.name].state != ended[run.name]]
-    show_all()
-    drivers.tell(runs)
-    return [tracker.last[run.name] for run in runs]
+    yield now(over=True)
 
 
-def _follow_groups(runs: Sequence[RunFolder], index: Index, show: Show, listener: Listener) -> list[RunStatus]:
-    while True:
+def _looks_at_groups(runs: Sequence[RunFolder], index: Index, show: Show, listener: Listener) -> Iterator[Look]:
+    over = False
+    while not over:
         statuses = poll_runs(runs, index, listener)
         show(statuses)
-        if all((status.final and not status.undecided) or status.state == "STUCK" for status in statuses):
-            return statuses
-        time.sleep(POLL_S)
+        over = all((status.final and not status.undecided) or status.state == "STUCK" for status in statuses)
+        yield Look(statuses, POLL_S, over)

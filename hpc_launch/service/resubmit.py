@@ -165,7 +165,8 @@ def _confirm_completed(run: RunFolder, index: Index, listener: Listener) -> None
     name = shlex.quote(run.name)
     done = f"{name} COMPLETED" + (f" at step {status.progress.step}" if status.progress.step is not None else "")
     if not listener.answers:
-        raise UsageError(f"{done}; nothing was submitted", f"hpc-launch resubmit {name} --yes repeats it")
+        hint = f"hpc-launch resubmit {name} --yes repeats it (in Python, `confirmed=True`)"
+        raise UsageError(f"{done}; nothing was submitted", hint)
     if not listener.confirm(f"{done}. Submit another attempt?"):
         raise UsageError("nothing was submitted")
 

@@ -13,7 +13,7 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.json_records import read_record
-from hpc_launch.job.job_file import refuse_made_up, refuse_sweep
+from hpc_launch.job.job_file import JobSource, refuse_made_up, refuse_sweep
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt
@@ -47,7 +47,7 @@ def confirm_cost(prepared: PreparedJob, listener: Listener, jobs: int = 1) -> No
         listener.say(message)
         if listener.confirm("submit it?"):
             return
-    hint = "request fewer GPUs or less time, or add `--yes`"
+    hint = "request fewer GPUs or less time, or add `--yes` (in Python, `confirmed=True`)"
     raise Refused([Finding(FindingCode.OVER_BUDGET, message, resolved.place("confirm_gpu_hours"), hint)])
 
 
@@ -165,7 +165,7 @@ def _note_code(run: RunFolder, ready: PreparedJob, listener: Listener) -> None:
 
 
 def submit_here(
-    job: Path, index: Index, listener: Listener = QUIET, *, site: str | None, sets: Sequence[str]
+    job: JobSource, index: Index, listener: Listener = QUIET, *, site: str | None, sets: Sequence[str]
 ) -> Submitted:
     """Start a job inside the Slurm allocation of this process, or on this machine. Raises as `submit`."""
     refuse_sweep(job, sets, "run")

@@ -14,7 +14,7 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import Document, Source
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.job_file import override_layer, read_job, split_stage
+from hpc_launch.job.job_file import JobSource, folder_of, override_layer, read_job
 from hpc_launch.job.merge import Layer, merge, parse_operators
 from hpc_launch.job.reader import check, read
 from hpc_launch.job.shell_text import Text
@@ -83,7 +83,7 @@ class Loaded(Struct, frozen=True):
 class JobSources(Struct, frozen=True):
     """The files of a job as read, and the site. Several jobs that differ in `--set` options can share them."""
 
-    job_file: Path
+    job_file: JobSource
     document: Document
     layers: tuple[Layer, ...]
     """Those of the user's overlay and of the job file."""
@@ -100,7 +100,7 @@ Elsewhere = Callable[[SiteProfile], bool]
 
 
 def load(
-    job_file: Path,
+    job_file: JobSource,
     *,
     site: str | None = None,
     sets: Sequence[str] = (),
@@ -112,7 +112,7 @@ def load(
 
 
 def read_sources(
-    job_file: Path,
+    job_file: JobSource,
     *,
     site: str | None = None,
     sets: Sequence[str] = (),
@@ -131,10 +131,10 @@ def read_sources(
     if document is None:
         override_layer(sets, findings)
         raise Refused(findings)
-    overlay = read_user_overlay(findings)
-    site_name = _named_site(site, override_layer(sets, []), document, _project_folder(job_file))
-    detected = detect(_project_folder(job_file)) if site_name is None and detect is not None else None
-    site_data = _site(site_name, detected, document, overlay, findings, _project_folder(job_file))
+    overlay, project = read_user_overlay(findings), Path(folder_of(job_file))
+    site_name = _named_site(site, override_layer(sets, []), document, project)
+    detected = detect(project) if site_name is None and detect is not None else None
+    site_data = _site(site_name, detected, document, overlay, findings, project)
     layers = [as_layer("job", document, findings)]
     if overlay is not None:
         of_site = sublayer("user", overlay, "sites", site_data.profile.name if site_data else "")
@@ -183,7 +183,7 @@ def resolve(
     names = interpolation_names(site_data, job, late, findings, away=away)
     if errors(findings):
         raise Refused(findings)
-    folder = job_folder or str(_project_folder(job_file))
+    folder = job_folder or folder_of(job_file)
     hosts: tuple[JobHost, ...] = ()
     site_hosts = None
     if profile.scheduler.type == "ssh":
@@ -213,11 +213,6 @@ def resolve(
     )
     reason = detected.chosen.reason if detected and detected.chosen else None
     return Loaded(resolved, document.text, site_data.text, reason)
-
-
-def _project_folder(job_file: Path) -> Path:
-    """Folder in which the project's own profiles are looked up."""
-    return Path(os.path.dirname(os.path.abspath(split_stage(job_file)[0])))
 
 
 def _named_site(

@@ -7,22 +7,17 @@ shown.
 
 from __future__ import annotations
 
-import re
 import time
 import unicodedata
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from hpc_launch.job.shell_text import without_escapes
+
 MAX_HOSTS_WIDTH = 60
 """Maximum length of a host list in characters; a longer one is cut and counted."""
 
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC, DCS etc.: titles, links
-    r"|\x1b[ -/]*[0-~]"  # two-character escapes
-)
 
 
 def clean(value: object) -> str:
@@ -37,9 +32,7 @@ def log_lines(text: str) -> list[str]:
     """A log line as lines for the terminal: escapes are removed, and carriage returns start a new line."""
     if text.isascii() and text.isprintable():
         return [text]
-    plain = _ESCAPES.sub("", text)
-    pieces = [piece for piece in re.split(r"[\r\n]+", plain) if piece] or [""]
-    return [clean(piece.expandtabs()) for piece in pieces]
+    return [clean(piece) for piece in without_escapes(text)]
 
 
 def duration(seconds: float) -> str:

@@ -15,6 +15,7 @@ from hpc_launch.base.errors import Refused, SubmitRefused, SubmitUnknown, Unreac
 from hpc_launch.base.files import create_once
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_journals
+from hpc_launch.runs.submitting import submit_attempt
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
@@ -133,7 +134,7 @@ def test_a_full_disk_after_sbatch_loses_no_job(
     def full(*_: object) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hpc_launch.runs.submitting.submit_attempt.write_job", full)
+    monkeypatch.setattr(submit_attempt, "write_job", full)
     run, attempt, job_id = submit_new(prepared(runs), scheduler)
 
     assert not attempt.job.exists()

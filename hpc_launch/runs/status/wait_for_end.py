@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from typing import cast
 
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK
@@ -59,6 +60,22 @@ def wait(
     A scheduler that does not answer is waited for without limit, and the reason says so; the end of a run is in its
     records all the same.
     """
+    looks = pauses(tracker, run, on_change, continues=continues)
+    while True:
+        try:
+            sleep(next(looks))
+        except StopIteration as end:
+            return cast("RunStatus", end.value)
+
+
+def pauses(
+    tracker: RunTracker,
+    run: RunFolder,
+    on_change: OnChange,
+    *,
+    continues: Callable[[RunStatus], bool] = lambda _: False,
+) -> Generator[float, None, RunStatus]:
+    """`wait`, for callers that cannot sleep: yields how many seconds to wait before the next look."""
     tracker.add(run)
     confirmation = Confirmation()
     shown: RunStatus | None = None
@@ -71,7 +88,7 @@ def wait(
         if (due or over(status, tracker, run, confirmation)) and not continues(status):
             # A driver may have decided just now, and then the status says why.
             return tracker.poll(background=True)[run.name] if status.undecided else status
-        sleep(POLL_S)
+        yield POLL_S
 
 
 def poll_until(
