@@ -6,6 +6,7 @@ Self-contained: standard library of Python 3.6 or later.
 import os
 import re
 import socket
+import threading
 import time
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Dict, Optional
@@ -18,7 +19,8 @@ TAIL_BYTES = 1 << 16
 
 
 class Probe:
-    """The question that a role has to answer. `answer` is the last one, for people."""
+    """The question that a role has to answer. `answer` is the last one, for people. Nobody waits for it: a role that is
+    silent, or a file server, must not keep the end of others from being seen."""
 
     def __init__(self, ready: Optional[Dict[str, Any]], host: str, port: int, folder: str) -> None:
         self.ready, self.host, self.port = ready or {}, host, port
@@ -26,13 +28,23 @@ class Probe:
         self.log = os.path.join(folder, "logs", "node-0.log")
         self.ray = os.path.join(folder, "ray.ready")
         self.read, self.rest = 0, ""
-        self.answer, self.asked = "not asked yet", 0.0
+        self.answer, self.asked, self.found = "not asked yet", 0.0, False
+        self.thread: Optional[threading.Thread] = None
 
     def is_ready(self) -> bool:
-        """Ask, if it is time to. A role that says nothing of `ready` is ready when its log exists."""
-        if time.monotonic() - self.asked < EVERY_S:
-            return False
-        self.asked = time.monotonic()
+        """Whether an answer was good. Asks again, if it is time to."""
+        waits = self.thread is not None and self.thread.is_alive()
+        if not (self.found or waits or time.monotonic() - self.asked < EVERY_S):
+            self.asked = time.monotonic()
+            self.thread = threading.Thread(target=self.ask, daemon=True)
+            self.thread.start()
+        return self.found
+
+    def ask(self) -> None:
+        self.found = self.asks()
+
+    def asks(self) -> bool:
+        """Ask once. A role that says nothing of `ready` is ready when its log exists."""
         if "http" in self.ready:
             return self.asks_http(self.ready["http"])
         if "tcp" in self.ready:
