@@ -288,14 +288,25 @@ def warn(guard: int, mark: str, name: str) -> int:
 
 
 def left_of(attempt: str, job: str) -> List[int]:
-    """The processes of an attempt in this job: another job that its training submitted names the attempt, too."""
-    found = set(belonging(["HPC_LAUNCH_ATTEMPT_DIR=" + attempt, "SLURM_JOB_ID=" + job], set()))
-    for pid in all_pids():
+    """The processes of an attempt in this job of Slurm, if it is one: another job that its training submitted names the
+    attempt, too."""
+    own = ["SLURM_JOB_ID=" + job] if job else []
+    found = set(belonging(["HPC_LAUNCH_ATTEMPT_DIR=" + attempt, *own], set()))
+    for pid in all_pids() if job else ():
         # A process that sets its title may write over its environment; a dead one has none.
         titled = is_own(pid) and not environ_of(pid) and text_of("/proc/%d/cmdline" % pid).strip("\0")
-        if titled and "/job_%s/" % job in text_of("/proc/%d/cgroup" % pid):
+        if titled and "/job_%s/" % job in text_of("/proc/%d/cgroup" % pid) and not is_of_others(pid, attempt):
             found.add(pid)
     return sorted(filter(is_own, found))
+
+
+def is_of_others(pid: int, attempt: str) -> bool:
+    """Whether the nearest process above it that names a folder names that of another role, which lives on."""
+    folder = ""
+    while pid > 1 and not folder:
+        folder = environment_of(pid).get("HPC_LAUNCH_ATTEMPT_DIR", "")
+        pid = int((stat_of(pid)[1:2] or "0")[0])
+    return bool(folder) and not (folder + "/").startswith(attempt + "/")
 
 
 def is_own(pid: int) -> bool:
