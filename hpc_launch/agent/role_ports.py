@@ -20,10 +20,11 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Any, Dict, List, Optional
 
 from hpc_launch.agent.folders import write_whole
-from hpc_launch.agent.job_processes import belonging, end_all, left_of
+from hpc_launch.agent.job_processes import end_all, left_of
 
 FOLDER = "/dev/shm"  # noqa: S108 - a file that only this user can open
 FIRST = 10000
@@ -31,6 +32,9 @@ LAST = 32000
 TRIES = 2000
 RANDOM = random.SystemRandom()
 """Other users of the node may not know a port in advance: a program trusts what a server there sends."""
+LOOK_S = 0.3
+MOST_S = 25.0
+"""So long may roles save after a SIGTERM for the whole job: Slurm kills after KillWait, 30 s by default."""
 BIND = 64
 """So many ports of a block are bound to see whether they are free: all that have names, and the first of a range."""
 
@@ -109,18 +113,17 @@ class Ports:
         return dict(own, range=start + 2 + len(names), ranged=spec["port_range"])
 
 
-def end_left_over(attempt: str) -> None:
-    """End the processes of the roles that are left on this node."""
-    folder, job = os.path.join(attempt, "roles"), os.environ.get("SLURM_JOB_ID", "")
-    folders = [os.path.join(folder, name) for name in os.listdir(folder)]
+def left_here(folder: str) -> List[int]:
+    """The processes of the roles on this node."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return [pid for name in os.listdir(folder) for pid in left_of(os.path.join(folder, name), job)]
 
-    def left() -> List[int]:
-        found: List[int] = []
-        for one in folders:
-            found += left_of(one, job) if job else belonging(["HPC_LAUNCH_ATTEMPT_DIR=" + one], set())
-        return found
 
-    end_all(left, kill_s=1.0)
+def wait_for_roles(folder: str, seconds: float) -> None:
+    """Let the roles end by themselves: Slurm has sent all processes of the job the signal that came here."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not os.path.exists(os.path.join(folder, "over")) and left_here(folder):
+        time.sleep(LOOK_S)
 
 
 def main(words: List[str]) -> int:
@@ -143,9 +146,11 @@ def main(words: List[str]) -> int:
                     chosen[spec["names"][replica]] = ports.choose(spec)
         write_whole(os.path.join(folder, "ports-%d.json" % number), json.dumps(chosen))
     parent, end = os.getppid(), os.path.join(folder, "over")
-    while not over.wait(0.3) and not os.path.exists(end) and os.getppid() == parent:
+    while not over.wait(LOOK_S) and not os.path.exists(end) and os.getppid() == parent:
         os.listdir(folder)  # the client of a file server looks again
-    end_left_over(attempt)
+    if over.is_set():
+        wait_for_roles(folder, min(MOST_S, max(spec["grace"] for spec in roles.values())))
+    end_all(lambda: left_here(folder), kill_s=1.0)
     return 0
 
 

@@ -17,7 +17,7 @@ import pytest
 from hpc_launch.agent import program, role_ports
 from tests.cluster.faults import wait_until
 
-SPEC = {"nodes": [[0, 1]], "ports": ["admin"], "port_range": 0}
+SPEC = {"nodes": [[0, 1]], "ports": ["admin"], "port_range": 0, "grace": 5}
 
 
 @pytest.fixture
