@@ -3,8 +3,8 @@
 Self-contained: standard library of Python 3.6 or later.
 """
 
-import math
 import os
+import re
 import signal
 import subprocess
 import time
@@ -21,6 +21,14 @@ class Host(NamedTuple):
 
     name: str
     address: str
+
+
+class End(NamedTuple):
+    """How a role began to end."""
+
+    time: float
+    code: int
+    node: str
 
 
 class RoleProcess:
@@ -77,14 +85,26 @@ class RoleProcess:
         self.enter(STARTING)
         self.started = self.started or self.since
 
-    def ended_at(self) -> float:
-        """When its script ended, by its own record, if nobody has noticed yet; else after everything else."""
-        if self.alive or self.process is None or self.state == ENDED:
-            return math.inf
+    def first_end(self) -> Optional[End]:
+        """Of its processes the first that failed, or for a server ended, by the notes of its nodes
+        (parts/await_child.sh); else the end of its script; None while neither is known."""
+        found, logs = [], os.path.join(self.folder, "logs")
+        for name in os.listdir(logs) if os.path.isdir(logs) else ():
+            match = re.match(r"node-(\d+)\.(rank-\d+\.)?exit$", name)
+            try:
+                with open(os.path.join(logs, name)) as file:
+                    code, written = int(file.read() if match else 0), os.fstat(file.fileno()).st_mtime
+            except (OSError, ValueError):  # it is being written
+                continue
+            if match and (code or not self.ends_job):
+                found.append(End(written, code, self.hosts[int(match.group(1))]))
+        if found or self.alive or self.process is None:
+            return min(found) if found else None
         try:
-            return os.stat(os.path.join(self.folder, "end.json")).st_mtime
+            written = os.stat(os.path.join(self.folder, "end.json")).st_mtime
         except OSError:
-            return 0.0
+            written = time.time()
+        return End(written, self.code or 0, self.hosts[0])
 
     def look(self) -> None:
         """Notice its end, or that it is ready."""

@@ -21,7 +21,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from hpc_launch.agent import program, say
 from hpc_launch.agent.folders import write_whole
-from hpc_launch.agent.role_process import ENDED, READY, WAITING, Host, Json, RoleProcess
+from hpc_launch.agent.role_process import ENDED, READY, STARTING, WAITING, Host, Json, RoleProcess
 
 LOOK_S = 0.1
 """Between two looks at the roles."""
@@ -34,13 +34,14 @@ END_S = 15.0
 class Failure(Exception):
     """Why the job ends, and with which exit code. `ended` is false for a role that did not end by itself."""
 
-    def __init__(self, role: RoleProcess, code: int, why: str, *, ended: bool = False) -> None:
+    def __init__(self, role: RoleProcess, code: int, why: str, *, node: str = "") -> None:
         super().__init__(why)
-        self.role, self.code, self.ended, self.time = role, code, ended, time.time()
+        self.role, self.code, self.node, self.ended = role, code, node or role.hosts[0], bool(node)
+        self.time = time.time()
 
     def record(self) -> Json:
         """What roles.json says of it."""
-        place = {"name": self.role.name, "role": self.role.role, "node": self.role.hosts[0]}
+        place = {"name": self.role.name, "role": self.role.role, "node": self.node}
         return dict(place, exit_code=self.code, why=str(self), ended=self.ended, time=self.time)
 
 
@@ -60,7 +61,7 @@ class Roles:
         self.holder: "Optional[subprocess.Popen[bytes]]" = None
         self.told = self.warned = False
         self.failure: Optional[Failure] = None
-        self.written: Optional[List[Json]] = None
+        self.written: Optional[Json] = None
 
     def run(self) -> int:
         """Until the job is over; its exit code."""
@@ -73,6 +74,7 @@ class Roles:
         except Failure as failure:
             self.failure, code = failure, failure.code
             say("role %s: %s" % (failure.role.name, failure))
+            self.write_state()  # the end may take its time, and does not always come
         finally:
             self.end_all()
             self.write_state()
@@ -102,10 +104,12 @@ class Roles:
                     time.sleep(LOOK_S / 2)
 
     def let_ports_go(self) -> None:
-        """Tell the nodes by a file: srun would kill what it starts soon after a signal."""
+        """Have the nodes end what is left, by a file: srun would kill what it starts soon after a signal."""
         with open(os.path.join(self.folder, "over"), "w"):
             pass
         if self.holder is not None:
+            if self.holder.poll() is not None:  # somebody killed what ends the rest
+                self.clean(one for one in self.roles if one.process is not None)
             try:
                 self.holder.wait(END_S)
             except subprocess.TimeoutExpired:
@@ -150,7 +154,7 @@ class Roles:
         """Start what may start, and look at what runs. Returns 0 once the job is done; raises Failure."""
         while not self.told:
             self.warn()
-            for one in sorted(self.roles, key=RoleProcess.ended_at):  # the first one that failed is looked at first
+            for one in self.roles:
                 self.look_at(one)
             if all(one.state == ENDED for one in self.roles if one.ends_job):
                 return 0
@@ -190,13 +194,23 @@ class Roles:
         if one.ends_job and code == 0:
             say("role %s is done" % one.name)
             return
-        what = "ended with exit code %d on %s" % (code, one.hosts[0])
         if one.restarts == one.spec["restart"]:
-            raise Failure(one, code or 1, what if one.ends_job else what + " while the job needs it", ended=True)
+            raise self.first_failure(one)
         one.again()
-        say("role %s %s: restart %d of %d" % (one.name, what, one.restarts, one.spec["restart"]))
+        say("role %s ended with exit code %d: restart %d of %d" % (one.name, code, one.restarts, one.spec["restart"]))
         self.clean([one])
         os.rename(one.folder, "%s.ended-%d" % (one.folder, one.restarts))
+
+    def first_failure(self, seen: RoleProcess) -> Failure:
+        """That of the role which ended first: a client may fail for want of its server, and its script end before the
+        server's."""
+        known = [one for one in self.roles if one is seen or one.state in (STARTING, READY)]
+        for one in known:
+            one.look()
+        ends = [(end, one) for one in known for end in [one.first_end()] if end is not None]
+        end, first = min(ends, key=lambda pair: pair[0].time)
+        code, needed = end.code or first.code or 0, "" if first.ends_job else " while the job needs it"
+        return Failure(first, code or 1, "ended with exit code %d on %s%s" % (code, end.node, needed), node=end.node)
 
     def warn(self) -> None:
         """Pass on the request to save to the roles that end the job: their servers stay until they have ended."""
@@ -221,8 +235,7 @@ class Roles:
             stubborn = [one for one in running if one.alive]
             if stubborn:
                 say("killed, as they ran on after their grace time: %s" % " ".join(one.name for one in stubborn))
-                self.clean(stubborn)
-            for one in running:
+            for one in running:  # what is left on the nodes ends with their ports, on all of them at once
                 one.signal(signal.SIGKILL)
                 one.wait()
 
@@ -233,20 +246,19 @@ class Roles:
                 one.signal(signal.SIGKILL)
                 continue
             words = ["python3", *program("job_processes"), "end", one.folder]
-            words = self.on_nodes(one.hosts) + words + ([] if self.scheduler == "slurm" else [""])
             with open(os.devnull, "r+b") as null:
                 try:
-                    subprocess.call(words, stdin=null, stdout=null, timeout=END_S)
+                    subprocess.call(self.on_nodes(one.hosts) + words, stdin=null, stdout=null, timeout=END_S)
                 except (OSError, subprocess.TimeoutExpired) as error:
                     say("role %s: %s" % (one.name, error))
 
     def write_state(self) -> None:
         """roles.json, where something has changed."""
-        records = [one.record() for one in self.roles]
-        if records != self.written:
-            self.written = records
-            failed = None if self.failure is None else self.failure.record()
-            self.write("roles.json", {"roles": records, "failed": failed})
+        failed = None if self.failure is None else self.failure.record()
+        state = {"roles": [one.record() for one in self.roles], "failed": failed}
+        if state != self.written:
+            self.write("roles.json", state)
+            self.written = state
 
     def write(self, name: str, data: Any) -> None:
         """Replace a file of the attempt at once."""
