@@ -148,6 +148,10 @@ def _wrong_alone(job: JobSpec, jobs: Mapping[str, JobSpec]) -> Iterator[_Fault]:
         if ready is not None and sum((ready.http is not None, ready.tcp, ready.log is not None, ready.ray)) != 1:
             hint = "for example `ready: {http: /health}`"
             yield (*path, "ready"), "`ready` needs one of http, tcp, log and ray", hint
+        try:
+            re.compile((ready is not None and ready.log) or "")
+        except re.error as error:
+            yield (*path, "ready", "log"), f"`log` is not a valid regular expression: {error}", "correct it"
         if role.restart and role.ends:
             yield (*path, "restart"), f"`{name}` ends the job, so that it cannot be restarted in it", "use `retry`"
         if "node" in (jobs[name].environment.stage, getattr(jobs[name].container, "stage", None)):

@@ -68,6 +68,11 @@ def faults(tmp_path: Path, text: str) -> list[str]:
         ),
         (f"roles:\n{TRAIN % ', nods: 3'}", "nods"),
         (f"environment: {{venv: /x, stage: node}}\nroles:\n{TRAIN % ''}", "`stage: node`: the software of `train`"),
+        (f"roles:\n{TRAIN % ', ready: {log: (}'}", "`log` is not a valid regular expression: "),
+        (  # a heterogeneous job
+            f"nodes: 2\nroles:\n  a: {{command: [date], queue: b}}\n{TRAIN % ''}sweep: {{grid: {{env.A: [1, 2]}}}}\n",
+            "unknown key `queue` in `roles.a`",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(text: str, expected: str, tmp_path: Path) -> None:
