@@ -18,6 +18,9 @@ PARTS = {
     "ssh-kills": "ssh_kills",
     "ssh-faults": "ssh_faults",
     "grid": "grid.play",
+    "role-deaths": "roles.deaths",
+    "role-pairs": "roles.pairs",
+    "role-times": "roles.times",
 }
 """Each part of the proof, and its module."""
 
@@ -36,8 +39,8 @@ def main() -> int:
     parser.add_argument(
         "--rounds",
         type=int,
-        help="rounds of `drivers` and `killed` (200), `ssh-kills` (100), `sweep` (50), events of `inside` (20), "
-        "healthy nodes (50)",
+        help="rounds of `drivers` and `killed` (200), `ssh-kills` and those of roles (100), `sweep` (50), "
+        "events of `inside` (20), healthy nodes (50)",
     )
     parser.add_argument("--again", action="store_true", help="forget what is known of this part")
     parser.add_argument("--system", choices=sorted(SYSTEMS), help="run the matrix on the Slurm of this Debian")

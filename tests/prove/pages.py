@@ -11,6 +11,7 @@ from tests.cluster.roots import SYSTEMS
 from tests.prove import drivers, goodput, inside, killed, node_check, restart, ssh_faults, ssh_kills, sweep
 from tests.prove.grid import page as grid
 from tests.prove.matrix import GROUPS, ROWS
+from tests.prove.roles import deaths, pairs, times
 from tests.prove.rounds import Rounds
 from tests.prove.row import Row
 from tests.prove.state import PLACE, State
@@ -24,6 +25,7 @@ SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
     "restart": (REPOSITORY / "benchmarks" / "recovery.md", restart.section),
     "ssh-kills": (REPOSITORY / "docs" / "ssh.md", ssh_kills.section),
     "ssh-faults": (REPOSITORY / "docs" / "ssh.md", ssh_faults.section),
+    **{one.GROUP: (REPOSITORY / "docs" / "roles.md", one.section) for one in (times, deaths, pairs)},
     "sweep": (REPOSITORY / "docs" / "sweeps.md", sweep.section),
     "drivers": (PAGE, drivers.section),
     "killed": (PAGE, killed.section),
