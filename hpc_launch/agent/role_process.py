@@ -93,7 +93,7 @@ class RoleProcess:
             match = re.match(r"node-(\d+)\.(rank-\d+\.)?exit$", name)
             try:
                 with open(os.path.join(logs, name)) as file:
-                    code, written = int(file.read() if match else 0), os.fstat(file.fileno()).st_mtime
+                    code, written = int(file.read() if match else 0) & 255, os.fstat(file.fileno()).st_mtime
             except (OSError, ValueError):  # it is being written
                 continue
             if match and (code or not self.ends_job):

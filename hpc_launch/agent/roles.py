@@ -152,7 +152,8 @@ class Roles:
 
     def watch(self) -> int:
         """Start what may start, and look at what runs. Returns 0 once the job is done; raises Failure."""
-        while not self.told:
+        parent = os.getppid()  # without the job's script the job is over, and all roles are ended: none of them failed
+        while not self.told and os.getppid() == parent:
             self.warn()
             for one in self.roles:
                 self.look_at(one)

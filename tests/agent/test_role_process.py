@@ -28,7 +28,7 @@ def test_how_a_role_ended_is_known_before_its_script_has_ended(tmp_path: Path) -
         found = {one.name: one.first_end() for one in roles}
         assert found == {"late": End(1000, 3, "n1"), "early": End(999, 3, "n1"), "running": None}
         (tmp_path / "running" / "logs").mkdir()
-        for node, text in enumerate(("0", "", "9")):
+        for node, text in enumerate(("0", "", "-9")):
             (tmp_path / "running" / "logs" / f"node-{node}.rank-{node}.exit").write_text(text)
         noted = roles[2].first_end()
         assert noted is not None
@@ -36,7 +36,7 @@ def test_how_a_role_ended_is_known_before_its_script_has_ended(tmp_path: Path) -
         roles[2].spec = {**SPEC, "ends": True}
         noted = roles[2].first_end()
         assert noted is not None
-        assert (noted.code, noted.node) == (9, "n3")
+        assert (noted.code, noted.node) == (247, "n3")
     finally:
         roles[2].signal(9)
         roles[2].wait()

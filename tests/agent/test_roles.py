@@ -45,8 +45,10 @@ class Job:
         plan = {name: {**SPEC, "names": [name], **keys} for name, (_, keys) in roles.items()}
         (folder / "roles" / "plan.json").write_text(json.dumps({"roles": plan}))
         words = [sys.executable, *program("roles"), "local", str(folder), "n1", "n2", "n3"]
+        # As in a job, a shell waits for it.
+        line = f"{shlex.join(words)} & echo $! >{folder}/agent; trap 'kill -TERM $!' TERM; wait $!; wait $!"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(words, stdout=log, stderr=log)
+            self.process = subprocess.Popen(["bash", "-c", line], stdout=log, stderr=log)
 
     def end(self) -> int:
         """The exit code, once they have ended."""
@@ -168,6 +170,16 @@ def test_what_is_left_is_ended_although_what_holds_the_ports_was_killed(tmp_path
     assert job.end() == 0
     stray = int((tmp_path / "job" / "roles" / "server" / "pid").read_text())
     wait_until(lambda: not Path(f"/proc/{stray}/cmdline").exists(), patience(10), lambda: f"{stray} lives on")
+
+
+def test_no_role_failed_where_the_script_of_the_job_was_killed(tmp_path: Path, started: list[Job]) -> None:
+    """Slurm then ends all processes of the job, the roles first."""
+    job = Job(tmp_path / "job", server=("exec sleep 60", {}), main=("exec sleep 60", ENDS))
+    started.append(job)
+    job.wait_for("main", "ready")
+    job.process.kill()
+    wait_until((tmp_path / "job" / "roles" / "over").exists, patience(20), job.log.read_text)
+    assert job.state["failed"] is None
 
 
 def test_a_process_without_an_environment_is_that_of_the_role_above_it(tmp_path: Path) -> None:
