@@ -132,6 +132,8 @@ def with_role(diagnosis: Diagnosis, attempt: AttemptFolder) -> Diagnosis:
     if states is None or diagnosis.failure_class == "success":
         return diagnosis
     failed = states.failed
+    if failed is None and diagnosis.failure_class != "node_failure":
+        return diagnosis  # all roles were ended with the job
     if failed is None:
         names = [one.name for one in states.roles if first.node in one.nodes]
         alone = structs.replace(first, role=names[0]) if len(names) == 1 else first
@@ -177,6 +179,8 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     known = word is not None and word.ended_for_good and (bool(word.steps) or files.claim is None)
     record = files.final or (word if known else _from_accounting(files) or word)
     nodes = own.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
+    if roles is not None and roles.failed is None:  # any node of the job may have ended it
+        nodes = tuple(dict.fromkeys([*nodes, *files.nodes]))
     ended = own.own_end or files.own_end
     end = convert(ended, EndFacts, from_attributes=True) if ended is not None else None
     cancel = files.cancel

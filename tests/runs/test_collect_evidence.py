@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnose import diagnose, may_be_node_failure
-from hpc_launch.diagnose.diagnosis import Verdict
+from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence
 from hpc_launch.runs import artifacts
-from hpc_launch.runs.collect_evidence import diagnose_attempt, gather, rulebook
+from hpc_launch.runs.collect_evidence import diagnose_attempt, gather, rulebook, with_role
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.rank_logs import follow
 from hpc_launch.runs.records.attempt_files import keep_final
@@ -390,3 +390,29 @@ def test_a_training_that_ended_well_has_lost_no_node(attempt: AttemptFolder) -> 
     attempt.lost.write_text("n2\n")
     end(attempt, 0)
     assert not evidence(attempt).node_faults
+
+
+@pytest.mark.parametrize(
+    ("kind", "failed", "role"),
+    [
+        ("node_failure", None, "server"),  # the role of a lost node
+        ("cancelled_by_user", None, None),  # all roles were ended
+        ("unknown", None, None),
+        ("user_code_error", "train", "train"),
+    ],
+)
+def test_a_role_is_named_where_it_failed_or_lost_its_node(
+    attempt: AttemptFolder, kind: str, failed: str | None, role: str | None
+) -> None:
+    roles = [{"name": name, "role": name, "state": "ended", "since": 1, "nodes": [f"n{at}"]} for at, name in ROLES]
+    fault = failed and {"name": failed, "role": failed, "node": "n2", "exit_code": 3, "why": "ended"}
+    put(attempt.roles, {"roles": roles, "failed": fault})
+    found = with_role(Diagnosis(kind, first_failure=FirstFailure(node="n1")), attempt)
+    assert (found.first_failure.role, found.first_failure.node) == (role, "n1")
+    end(attempt, 1)
+    put(attempt.role("train").path / "end.json", {"job_id": "77", "restart": 0, "exit_code": 1, "nodes": "n2"})
+    attempt.role("main").path.symlink_to("train")
+    assert evidence(attempt).nodes == (("n2",) if failed else ("n2", "n1"))
+
+
+ROLES = ((1, "server"), (2, "train"))
