@@ -35,12 +35,11 @@ def kind_of(number: int) -> Kind:
 
 def play(stage: Stage, number: int, kind: Kind) -> tuple[list[str], dict[str, Any]]:
     """One round: what is wrong, and the seconds that the end took."""
-    place = {"$PLACE": str(stage.home)}
-    stage.user.job("return 5\n", "broken.sh")
-    stage.user.job(RANK, "rank.py")
+    for name, text in (("broken.sh", "return 5\n"), ("rank.py", RANK)):
+        stage.user.cluster.write(stage.home / name, text)
     if "SIGKILL to rank" in kind.what:
         stage.order("kill")
-    keys = json.loads(json.dumps(kind.keys).replace("$PLACE", place["$PLACE"]))
+    keys = json.loads(json.dumps(kind.keys).replace("$PLACE", str(stage.home)))
     server = {"does": kind.server, "ready": {"http": "/", "within": "60s"}, **keys.get("server", {})}
     train = {"nodes": "rest", "does": kind.train, "after": "server", "ends": "job", **keys.get("train", {})}
     if "script" in train:
@@ -59,7 +58,7 @@ def play(stage: Stage, number: int, kind: Kind) -> tuple[list[str], dict[str, An
     died = stage.time_of("died") or struck or None
     seen = _until_over(stage)
     ended = stage.over() or seen
-    died = (stage.time_of("died") or died or ended) + kind.within
+    died = (stage.time_of("died") or stage.record("cancel.json").get("sent") or died or ended) + kind.within
     left = stage.left()
     gone = time.time() - seen
     wrong = [f"left: {one}" for one in left]

@@ -20,13 +20,15 @@ DIES = "until [ -e $PLACE/go ]; do sleep 0.2; done; date +%s.%N >$PLACE/died; "
 ANSWERS = "python3 -S -E $PLACE/serve.py 200 & "
 NOW = "date +%s.%N >$PLACE/died; "
 WAITS = "sleep 600 & wait"
+WITHIN_S = 10
+"""For a server that never is ready: long enough for its program to start on a busy machine."""
 SILENT = (
     "exec python3 -S -E -c 'import os, socket, time; "
     's = socket.create_server(("", int(os.environ["ROLE_PORT"]))); time.sleep(600)\''
 )
 RANK = """\
 import os, signal, time
-place = os.path.dirname(os.path.abspath(__file__))
+place = os.environ["PLACE"]
 while not os.path.exists(place + "/go"):
     time.sleep(0.1)
 if os.environ["RANK"] == "1":
@@ -177,14 +179,14 @@ class Kind:
 
 def never_ready(what: str, server: str, says: str, **ready: Any) -> Kind:
     """A server that is not ready in time."""
-    keys = {"server": {"ready": {**(ready or {"http": "/"}), "within": "3s"}}}
-    said = f"role_not_ready.*role server: not ready within 3 s: {says}"
-    return Kind(what, "server", None, NOW + STRAY + server, keys=keys, at=None, says=said, within=3)
+    keys = {"server": {"ready": {**(ready or {"http": "/"}), "within": f"{WITHIN_S}s"}}}
+    said = f"role_not_ready.*role server: not ready within {WITHIN_S} s: {says}"
+    return Kind(what, "server", None, NOW + STRAY + server, keys=keys, at=None, says=said, within=WITHIN_S)
 
 
 def rank(what: str, says: str) -> Kind:
     """Rank 1 of a torchrun role."""
-    train = {"launcher": "torchrun", "script": "$PLACE/rank.py", "processes_per_node": 2}
+    train = {"launcher": "torchrun", "script": "$PLACE/rank.py", "processes_per_node": 2, "env": {"PLACE": "$PLACE"}}
     return Kind(what, "train", 1, keys={"train": train}, rank=1, says=says)
 
 
@@ -199,7 +201,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("SIGKILL to a server", "server", 137, strike=kill_server),
     Kind("a server kills itself by SIGSEGV", "server", 139, STRAY + ANSWERS + DIES + "kill -SEGV $$"),
     Kind("a server kills itself by SIGABRT", "server", 134, STRAY + ANSWERS + DIES + "kill -ABRT $$"),
-    Kind("an exception in a server", "server", 1, STRAY + ANSWERS + DIES + "python3 -S -E -c '1/0'", says="python"),
+    Kind("an exception in a server", "server", 1, STRAY + ANSWERS + DIES + "python3 -S -E -c '1/0'",
+         says="ZeroDivisionError"),
     Kind("a server's program does not exist", "server", 127, "exec $PLACE/nothing", at=None),
     Kind("a server ends before it is ready", "server", 4, STRAY + NOW + "exit 4", at=None),
     Kind(

@@ -55,7 +55,7 @@ class Stage:
                 own["command"] = ["bash", "-c", spec["does"].replace("$PLACE", str(self.home))]
             written[role] = {"grace": f"{GRACE_S}s", **own}
         wanted = {"name": name, "cpus_per_node": 1, "retry": {"max_attempts": 1}, "roles": written, **keys}
-        return self.user.job(json.dumps(wanted, indent=1), f"{name}.yaml")
+        return str(self.user.cluster.write(self.home / f"{name}.yaml", json.dumps(wanted, indent=1)))
 
     def submit(self, file: str) -> None:
         """Submit it."""

@@ -136,7 +136,7 @@ def one(key: str) -> dict[str, Any]:
         finally:
             if not facts:
                 keep_remains(user, key.replace(" ", "-"))
-    slow = "seconds" in facts and facts["seconds"] > facts["limit"]
+    slow = "seconds" in facts and facts["seconds"] > patience(facts["limit"])
     return {"wrong": [f"{facts['seconds']} s"] if slow else [], **facts}
 
 
