@@ -71,9 +71,10 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
     root = _with_node(root, solid)
     facts = subject.rules.classes[root.failure_class]
     first = _first_failure(root, evidence, solid)
-    bad, why_bad = _bad_nodes(root, first, evidence)
+    proven = any(one.proven and one.failure_class == root.failure_class for one in (root, *solid))
+    bad, why_bad = _bad_nodes(root, first, evidence, proven=proven)
     named = {_known_name(one.blames, evidence) for one in (root, *solid) if one.proven}
-    proven = bad if why_bad else tuple(node for node in bad if node in named)
+    proven_nodes = bad if why_bad else tuple(node for node in bad if node in named)
     # A broken GPU or driver belongs to the node that wrote the log; a person knows which, a driver does not.
     broken = root.failure_class == "gpu_hardware" or root.cause == "gpu_driver_mismatch"
     place_known = bool(bad or root.peer or first.node) or (broken and not evidence.of_a_run)
@@ -97,7 +98,7 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
         also=_also(root, solid, subject.faint),
         default_verdict=default,
         bad_nodes=bad,
-        proven_nodes=proven,
+        proven_nodes=proven_nodes,
         place_known=place_known,
         advice=root.advice or facts.advice,
         start=evidence.start if root.failure_class != "success" and not evidence.alive else None,
@@ -161,8 +162,10 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
     return FirstFailure(_known_name(node, evidence), rank, next(own, None) if time is None else time)
 
 
-def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:
-    """The nodes to blame, and the evidence for it where the root cause itself names none."""
+def _bad_nodes(
+    root: Candidate, first: FirstFailure, evidence: Evidence, *, proven: bool
+) -> tuple[tuple[str, ...], tuple[Quote, ...]]:
+    """The nodes to blame, and the evidence for it where the root cause itself names none. `proven`: by others, too."""
     if root.failure_class not in _NODES_MATTER and root.cause != "interpreter_missing":
         return (), ()
     if root.cause in (NODE_CHECK, NODE_LOST, NODE_UNFIT):
@@ -176,7 +179,7 @@ def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tupl
     if name is not None and (not evidence.nodes or name in evidence.nodes):
         return (name,), ()
     failed = root.failure_class == "node_failure" and root.order < SYMPTOM
-    return _failed_nodes(evidence) if failed and root.proven else ((), ())
+    return _failed_nodes(evidence) if failed and proven else ((), ())
 
 
 def _failed_nodes(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:
