@@ -111,8 +111,8 @@ def calls(stage: Stage, nodes: int) -> dict[str, Any]:
 
 
 KEYS = (
-    *(f"start {number}" for number in range(10)),
-    *(f"restart {number}" for number in range(10)),
+    *(f"start {number}" for number in range(5)),
+    *(f"restart {number}" for number in range(5)),
     f"{MANY} roles",
     *(f"calls for {nodes} nodes" for nodes in (2, 16, MANY)),
 )
