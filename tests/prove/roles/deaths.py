@@ -132,16 +132,23 @@ def prove(rounds: Rounds) -> int:
 
 def section(rounds: dict[str, Any]) -> str:
     """The part of docs/roles.md."""
-    good = sum(one["ok"] for one in rounds.values())
     lines = ["| what dies | rounds | as expected | longest until the job ended |", "|---|---|---|---|"]
     for kind in KINDS:
         mine = [one for one in rounds.values() if one.get("kind") == kind.what]
         longest = max((one["took_s"] for one in mine if "took_s" in one), default=0.0)
-        lines.append(f"| {kind.what} | {len(mine)} | {sum(one['ok'] for one in mine)} | {longest:.1f} s |")
-    left = sum(any("left: " in text for text in one["wrong"]) for one in rounds.values())
+        told = f"{longest:.1f} s" if longest > 0 else "–"
+        lines.append(f"| {kind.what} | {len(mine)} | {sum(one['ok'] for one in mine)} | {told} |")
+    good, left = sum(one["ok"] for one in rounds.values()), _said(rounds, "left: ")
+    late = sorted({one["kind"] for one in rounds.values() if one.get("took_s", 0) > END_S + GRACE_S})
     return f"""{len(rounds)} jobs, a server and a training on two or three nodes, of which one part dies. As expected
 means that `why` names the role that failed first with its node, its exit code and its rank, or none where no role
-failed; that the job has ended within {END_S:.0f} s and the grace time, here {GRACE_S} s; and that no process of it is
-left on any node. {good} of {len(rounds)} were; in {left}, a process was left.
+failed, and that no process of the job is left on any node. {good} of {len(rounds)} were; in {left}, a process was left.
+All jobs ended within {END_S:.0f} s and the grace time, here {GRACE_S} s, other than: {"; ".join(late) or "none"}. For a
+lost node the time begins when Slurm has noticed it; that a slurmstepd is gone, srun notices late.
 
 """ + "\n".join(lines)
+
+
+def _said(rounds: dict[str, Any], words: str) -> int:
+    """In how many rounds something was wrong that has these words."""
+    return sum(any(words in text for text in one["wrong"]) for one in rounds.values())
