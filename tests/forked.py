@@ -183,7 +183,9 @@ def _import_all() -> None:
     import hpc_launch
 
     for module in pkgutil.walk_packages(hpc_launch.__path__, "hpc_launch."):
-        if not any(part in module.name for part in (".agent.", "library_scripts", "probe_script", "__main__")):
+        if not any(
+            part in module.name for part in (".agent.", "library_scripts", "probe_script", "__main__", "mcp_server")
+        ):
             importlib.import_module(module.name)
 
 
