@@ -14,7 +14,7 @@ from hpc_launch.sites.load_layers import load
 from tests.examples.codes import CODES, EXAMPLES, SITES, Code, checkout
 from tests.shellcheck import shellcheck_own_parts
 
-OWN = {"tiny-gpt/job.yaml", "tiny-gpt/job-deepspeed.yaml", "grpo-server/job.yaml", "ray-train/job.yaml"}
+OWN = {f"{name}/job.yaml" for name in "tiny-gpt grpo-server ray-train plugin".split()} | {"tiny-gpt/job-deepspeed.yaml"}
 """Examples of this project's own code, which other tests run."""
 ALL = pytest.mark.parametrize("code", CODES.values(), ids=CODES)
 PRIVATE = re.compile(r"^(site|account|queue):|#SBATCH|NCCL_|MASTER_|SLURM_", re.MULTILINE)
