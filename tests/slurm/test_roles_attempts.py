@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tests.cluster.faults import wait_until
-from tests.marks import prove
 from tests.slurm.test_restart import batch_logs, ended, record
 from tests.slurm.test_roles import SERVES, roles, states, wait_for, why
 from tests.slurm.user import User
+
+pytestmark = pytest.mark.prove
 
 SERVER = "echo served $HPC_LAUNCH_ATTEMPT by $SLURM_JOB_ID; setsid sleep 300 & " + SERVES
 """It leaves a process in a session of its own."""
@@ -78,7 +79,7 @@ def completed(user: User, run: dict[str, Any], attempts: int = 2) -> list[tuple[
 
 @pytest.mark.parametrize(
     ("says", "verdict", "batch"),
-    [prove(STALE, "RETRY", "8"), (OOM, "RETRY_CHANGED", "4")],
+    [(STALE, "RETRY", "8"), (OOM, "RETRY_CHANGED", "4")],
     ids=["stale-file", "out-of-memory"],
 )
 def test_the_run_continues_in_the_same_job(user: User, says: str, verdict: str, batch: str) -> None:
@@ -87,7 +88,6 @@ def test_the_run_continues_in_the_same_job(user: User, says: str, verdict: str, 
     assert [row[:3] for row in trained(run)] == [["1", run["job_id"], "8"], ["2", run["job_id"], batch]]
 
 
-@pytest.mark.prove
 def test_a_server_that_runs_out_of_memory_changes_no_batch(user: User) -> None:
     run = user.submit(job(user, serve=f"{SERVES} & sleep 3; echo '{OOM}'; exit 1"))
     status = user.until(run["run"], "STOPPED", "FAILED", "COMPLETED")
@@ -95,14 +95,12 @@ def test_a_server_that_runs_out_of_memory_changes_no_batch(user: User) -> None:
     assert why(user)["first_failure"]["role"] == "server"
 
 
-@pytest.mark.prove
 def test_the_successor_takes_over(user: User) -> None:
     run = user.submit(job(user, STALE, retry={"successor": "on", "in_allocation": "off"}))
     waits = record(run, 1, "successor.json")["job_id"]
     assert completed(user, run) == [("RETRY", run["job_id"]), ("NONE", waits)]
 
 
-@pytest.mark.prove
 def test_a_requeued_job_starts_its_roles_again(user: User) -> None:
     user.site("", ("scheduler: slurm", "scheduler: {type: slurm, requeue: scheduler}"))
     run = user.submit(job(user))
@@ -113,7 +111,6 @@ def test_a_requeued_job_starts_its_roles_again(user: User) -> None:
     assert states(user)["server"]["restarts"] == 0
 
 
-@pytest.mark.prove
 def test_at_the_time_limit_the_training_saves_while_its_server_runs_and_the_run_continues(user: User) -> None:
     run = user.submit(job(user, time="00:01:00", retry={"successor": "off"}))
     wait_until(lambda: ended(run, 1), 150, lambda: batch_logs(run))
@@ -123,7 +120,6 @@ def test_at_the_time_limit_the_training_saves_while_its_server_runs_and_the_run_
     assert list(Path(run["folder"], "checkpoints").glob("step-*"))
 
 
-@pytest.mark.prove
 def test_a_job_in_an_allocation_that_is_there_starts_its_roles(user: User) -> None:
     path = roles(user, SERVER, "curl -sf $ROLE_SERVER_URL; echo on $(hostname)")
     words = ["salloc", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "hpc-launch", "run", path]
