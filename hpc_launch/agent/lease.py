@@ -4,7 +4,8 @@
     lease.py --json  print all who use it, as JSON
 
 Each job has a file of its own in the host's memory, because nobody can remove or replace the file of another user
-there. Of two jobs that begin together, the one that was first gets the host. A file that is not renewed expires.
+there. Jobs take turns to write it, so that of two that begin together one sees the other. A file that is not renewed
+expires.
 
 Self-contained: standard library of Python 3.6 or later.
 """
@@ -13,6 +14,7 @@ import contextlib
 import json
 import os
 import pwd
+import socket
 import stat
 import sys
 import threading
@@ -27,7 +29,7 @@ EXPIRES_S = 30.0
 AHEAD_S = 5.0
 """By so much the time of a file may be ahead of the clock."""
 SETTLE_S = 0.3
-"""Within this time the lease of a job that began earlier appears."""
+"""Within this time a turn comes, or the lease of a job that begins at the same time appears."""
 MAX_BYTES = 4096
 MOST = 100
 """Holders that are listed."""
@@ -88,6 +90,23 @@ def name_of(uid: int) -> str:
         return str(uid)
 
 
+@contextlib.contextmanager
+def turn() -> Iterator[bool]:
+    """Let no other job write its lease meanwhile; False if some process keeps all others from it.
+
+    An abstract socket (unix(7)) belongs to one process, and ends with it.
+    """
+    with socket.socket(socket.AF_UNIX) as place:
+        end, own = time.monotonic() + SETTLE_S, False
+        while not own and time.monotonic() < end:
+            try:
+                place.bind("\0%s%s" % (PREFIX, os.uname().nodename))
+                own = True
+            except OSError:
+                time.sleep(0.01)
+        yield own
+
+
 class Lease:
     """The lease of this job on this host."""
 
@@ -95,8 +114,9 @@ class Lease:
         self.run, self.over, self.lock = run, False, threading.Lock()
         name = "%s%s.%d.%s" % (PREFIX, os.uname().nodename, os.getuid(), job_id)
         self.path = os.path.join(FOLDER, "%s.%s" % (name, os.urandom(8).hex()))  # which nobody knows in advance
-        self.text = json.dumps({"run": run, "job_id": job_id, "since": time.time()})
-        self.write()
+        with turn() as self.had_turn:
+            self.text = json.dumps({"run": run, "job_id": job_id, "since": time.time()})
+            self.write()
         threading.Thread(target=self.renew, daemon=True).start()
 
     def write(self) -> None:
@@ -113,11 +133,12 @@ class Lease:
             raise
 
     def taken_by(self) -> Optional[Holder]:
-        """Another job that uses the host and began before; the previous attempt of the run is waited for."""
-        time.sleep(SETTLE_S)
+        """Another job that uses the host and began before, or at all if this one had no turn; the previous attempt of
+        the run is waited for."""
+        time.sleep(0 if self.had_turn else SETTLE_S)
         end = time.monotonic() + EXPIRES_S
         while True:
-            first = next(holders(), None)
+            first = next((one for one in holders() if self.had_turn or one.path != self.path), None)
             if first is None or first.path == self.path:
                 return None
             if first.uid != os.getuid() or first.run != self.run or time.monotonic() > end:

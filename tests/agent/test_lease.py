@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -29,6 +30,35 @@ def write(folder: Path, job: str, age: float = 0.0, **values: object) -> Path:
 def test_a_lease_that_is_not_renewed_expires(tmp_path: Path) -> None:
     write(tmp_path, "ssh-1", age=5)
     assert lease.Lease("b", "ssh-2").taken_by() is None
+
+
+def test_a_free_host_is_got_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "SETTLE_S", 60.0)
+    begin = time.monotonic()
+    assert lease.Lease("a", "ssh-1").taken_by() is None
+    assert time.monotonic() - begin < 30
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_of_jobs_that_begin_together_at_most_one_gets_the_host(kept: bool) -> None:
+    """Exactly one, unless another process lets nobody have a turn."""
+    with lease.turn() if kept else contextlib.nullcontext():
+        reader, writer = os.pipe()
+        for number in range(8):
+            if os.fork() == 0:
+                got = lease.Lease(f"run-{number}", f"ssh-{number}").taken_by() is None
+                os.write(writer, b"1" if got else b"0")
+                os._exit(0)  # the lease stays
+        for _ in range(8):
+            os.wait()
+        assert os.read(reader, 100).count(b"1") in ((0, 1) if kept else (1,))
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_process_that_lets_nobody_have_a_turn_keeps_no_host() -> None:
+    with lease.turn():
+        assert lease.Lease("a", "ssh-1").taken_by() is None
 
 
 def test_the_previous_attempt_of_the_run_is_waited_for(tmp_path: Path) -> None:
