@@ -17,6 +17,7 @@ import os
 import random
 import shlex
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -31,8 +32,32 @@ OPTIONS = (
 """For each ssh of hpc-launch."""
 SSH = [
     *("ssh", "-T", *OPTIONS, "-oConnectTimeout=20", "-oServerAliveInterval=2", "-oServerAliveCountMax=3"),
-    "-oControlPath=none",  # a shared connection ends with its last session, and is watched by the options of its first
+    "-oControlPath=none",  # the user's shared connection ends with its last session, with the options of its first
 ]
+PLACE = "/tmp"  # noqa: S108 - in a folder of one's own; the path of a socket is short
+KEPT_S = 30
+"""How long a login is kept between the check of the hosts and what is started there."""
+
+
+def one_login(job: str, make: bool = False) -> List[str]:
+    """Options by which all connections of a job to a host share the login of the first one, which has `make`.
+
+    Without such a login, or where a host allows no more sessions, each has its own (ControlMaster in ssh_config(5)).
+    """
+    folder = "%s/hpc-launch-ssh-%d" % (PLACE, os.getuid())
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        state = os.lstat(folder)
+    except OSError:
+        return []
+    own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o077
+    if not own or not job.replace("-", "").isalnum():
+        return []
+    first = ["-oControlMaster=auto", "-oControlPersist=%d" % KEPT_S] if make else []
+    return ["-oControlPath=%s/%s-%%C" % (folder, job), *first]
+
+
 SSH_FAILED = 255
 """The exit code of ssh itself (ssh(1))."""
 AT_ONCE = 32
@@ -178,6 +203,7 @@ class FanOut:
 
     def __init__(self, folder: str, hosts: List[str], spares: bool = False) -> None:
         self.folder, self.spares = folder, spares
+        self.ssh = [self.ssh[0], *one_login(os.environ.get("HPC_LAUNCH_JOB_ID", "")), *self.ssh[1:]]
         self.waiting = list(enumerate(hosts))
         self.running: List[Connection] = []
         self.cleaning: List[Connection] = []

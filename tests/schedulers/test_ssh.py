@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.errors import Unreachable
+from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.json_records import write_record
 from hpc_launch.runs.status.followed_run import SchedulerAnswers
 from hpc_launch.schedulers.job_files import LOCAL_STATE
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import LocalState
-from hpc_launch.schedulers.scheduler import PartlyUnreachable
+from hpc_launch.schedulers.scheduler import PartlyUnreachable, Submission
 from hpc_launch.schedulers.ssh.ssh_hosts import HostLeases, LeaseHolder, holders_of, leases_of, on_host
 from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
 from hpc_launch.site_tools.site_nodes import SiteHost
 from hpc_launch.view.site_tables import lease_table
+from tests.busy import patience
+from tests.cluster.faults import wait_until
 
 SSH = """\
 #!/bin/bash
@@ -111,6 +113,22 @@ def test_a_host_that_prints_without_end_is_left() -> None:
     answer = on_host("live", ["exec yes"], timeout_s=25)
     assert (answer.code, answer.error) == (-9, "it prints too much")
     assert len(answer.output) < 5_000_000
+
+
+def test_hosts_are_checked_and_a_job_starts_in_one_connection_to_the_first_one(
+    tmp_path: Path, bin_folder: Path
+) -> None:
+    folder = tmp_path / "run" / "attempts" / "001"
+    folder.mkdir(parents=True)
+    script = f"#HOST n1 slots=1 shared\necho done >{tmp_path}/done\n"
+    scheduler = SshScheduler()
+    job_id = scheduler.submit(Submission(script, folder, "job.token.1"))
+    assert (bin_folder / "asked").read_text().split() == ["n1", "n1"], "from here, and by itself"
+    wait_until(lambda: scheduler.query([job_id], fresh=True)[job_id].state == "COMPLETED", patience(20))
+    assert (tmp_path / "done").exists()
+    with pytest.raises(SubmitRefused, match="cannot reach dead1 over ssh from n1: .* No route to host"):
+        scheduler.submit(Submission(script.replace("\n", "\n#HOST dead1 slots=1 shared\n", 1), folder, "job.token.2"))
+    assert [entry.job_id for entry in local_jobs.entries()] == [job_id]
 
 
 LEASE = {"user": "bob", "run": "a", "job_id": "ssh-1", "since": 1000.0}

@@ -2,10 +2,11 @@
 
     python -m hpc_launch.schedulers.ssh.ssh_hosts state|cancel|warn JOB_ID ATTEMPT_FOLDER
     python -m hpc_launch.schedulers.ssh.ssh_hosts check RUN_FOLDER HOST...
+    python -m hpc_launch.schedulers.ssh.ssh_hosts start RUN_FOLDER JOB_ID HOST... SUPERVISOR ARGUMENT...
 
-`check` prints a line of JSON for each host that cannot be reached from here, or that another run uses. The others print
-the state as one line of JSON, or nothing if there is none. On this host, the loss of the supervisor is noticed and ends
-the job.
+`check` prints a line of JSON for each host that cannot be reached from here, or that another run uses; `start` does so,
+too, and becomes the supervisor of the job if there is none. The others print the state as one line of JSON, or nothing
+if there is none. On this host, the loss of the supervisor is noticed and ends the job.
 
 By the user's own ssh with its configuration. A host need not be trusted: what it prints at login is dropped, and its
 answer is bounded. Who uses the hosts of a site without a scheduler is known by the leases that lie on them.
@@ -25,11 +26,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from hpc_launch.agent.fan_out import OPTIONS, SSH_FAILED, ask, last_line
+from hpc_launch.agent.fan_out import OPTIONS, SSH_FAILED, ask, last_line, one_login
+from hpc_launch.agent.fan_out import SSH as JOB_SSH
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.installed import AGENT, module_command
 from hpc_launch.job.shell_text import quote
+from hpc_launch.schedulers.local.supervisor import SUPERVISOR
+from hpc_launch.schedulers.local.supervisor import main as supervise
 
 _LOGIN, _KEY, _REACH = FindingCode.SSH_LOGIN_REFUSED, FindingCode.SSH_HOST_KEY, FindingCode.HOST_NOT_REACHABLE
 _ADD_KEY = (
@@ -87,12 +91,14 @@ class HostAnswer(Struct, frozen=True):
     """The last line of the messages, printable."""
 
 
-def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, origin: str = "") -> HostAnswer:
+def on_host(
+    host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, origin: str = "", ssh: Sequence[str] = SSH
+) -> HostAnswer:
     """Run lines of bash on a host. Raises TimeoutExpired, and Unreachable if it did not start them.
 
     `origin`: the name of the host on which this runs, for messages that another one shows.
     """
-    answer = ask(host, lines, timeout_s, SSH)
+    answer = ask(host, lines, timeout_s, ssh)
     error = "it prints too much" if answer.too_long else last_line(answer.messages)
     if answer.started:
         return HostAnswer(answer.code, answer.output.decode("utf-8", "replace"), error)
@@ -216,6 +222,8 @@ def one_machine(machines: Mapping[str, str]) -> dict[str, str]:
 
 
 _NAME = "hpc_launch.schedulers.ssh.ssh_hosts"
+REFUSED = os.EX_UNAVAILABLE
+"""The exit code of `start` with problems."""
 _LONGEST = 500
 
 
@@ -227,10 +235,15 @@ class HostProblem(Struct, frozen=True):
     hint: str | None = None
 
 
+def call(*words: str) -> str:
+    """A line of bash that becomes this module."""
+    return exec_line([*module_command(_NAME), *words])
+
+
 def ask_first_host(host: str, words: Sequence[str], timeout_s: float = TIMEOUT_S) -> HostAnswer:
     """Run this module on the first host of a job. Raises Unreachable."""
     try:
-        return on_host(host, [exec_line([*module_command(_NAME), *words])], timeout_s)
+        return on_host(host, [call(*words)], timeout_s)
     except subprocess.TimeoutExpired:
         raise Unreachable(f"{host} did not answer in time") from None
     except OSError as error:
@@ -249,6 +262,11 @@ def host_problems(hosts: Sequence[str], run_folder: str = "") -> list[HostProble
         return [HostProblem(first, str(error), error.hint)]
     if answer.code != 0:
         raise SubmitRefused(f"{first} cannot check the hosts: {answer.error or f'exit code {answer.code}'}")
+    return problems_in(answer, first)
+
+
+def problems_in(answer: HostAnswer, first: str) -> list[HostProblem]:
+    """What the first host found. Raises SubmitRefused if it printed something else."""
     try:
         found = [msgspec.json.decode(line, type=HostProblem) for line in answer.output.splitlines() if line.strip()]
     except msgspec.MsgspecError as error:
@@ -256,17 +274,22 @@ def host_problems(hosts: Sequence[str], run_folder: str = "") -> list[HostProble
     return [HostProblem(_plain(one.host), _plain(one.message), one.hint and _plain(one.hint)) for one in found]
 
 
+def refused(problems: Sequence[HostProblem]) -> SubmitRefused:
+    """Why a run is not started on hosts."""
+    return SubmitRefused("; ".join(one.message for one in problems[:5]), problems[0].hint)
+
+
 def _plain(text: str) -> str:
     return re.sub(r"[^ -~]", "?", text)[:_LONGEST]
 
 
-def problem_of(host: str, run_folder: str, first: str) -> tuple[HostProblem | None, str]:
+def problem_of(host: str, run_folder: str, first: str, ssh: Sequence[str] = SSH) -> tuple[HostProblem | None, str]:
     """Why a run cannot use a host, seen from the first one, on which this runs; None if it can. And its machine."""
     words = ["true"]
     if run_folder:  # as text: the host may not have the run folder
         words = ["python3", "-I", "-c", PROGRAM.read_text("utf-8"), os.path.basename(run_folder)]
     try:
-        answer = on_host(host, [MACHINE, exec_line(words)], timeout_s=40, origin=first)
+        answer = on_host(host, [MACHINE, exec_line(words)], timeout_s=40, origin=first, ssh=ssh)
     except Unreachable as error:
         return HostProblem(host, str(error), error.hint), ""
     except (OSError, subprocess.TimeoutExpired):
@@ -278,21 +301,36 @@ def problem_of(host: str, run_folder: str, first: str) -> tuple[HostProblem | No
     return (HostProblem(host, f"{host}: {used[0]}", hint) if used else None), machine
 
 
+def seen_from_here(hosts: Sequence[str], run_folder: str, ssh: Sequence[str] = SSH) -> list[HostProblem]:
+    """The same of each host, and those that are one machine."""
+    with ThreadPoolExecutor(max_workers=32) as pool:
+        found = list(pool.map(lambda host: problem_of(host, run_folder, hosts[0], ssh), hosts))
+    twice = one_machine(dict(zip(hosts, (machine for _, machine in found), strict=True)))
+    problems = [HostProblem(host, f"{FindingCode.INVALID_HOSTFILE} {text}", TWICE_HINT) for host, text in twice.items()]
+    return [*filter(None, (problem for problem, _ in found)), *problems]
+
+
+def tell(problems: Sequence[HostProblem]) -> None:
+    """Print them for the host that asks."""
+    for problem in problems:
+        sys.stdout.write(msgspec.json.encode(problem).decode() + "\n")
+
+
 def main(arguments: list[str]) -> int:
     """Do it."""
-    if arguments[0] == "check":
-        _, run_folder, first = arguments[:3]
-        with ThreadPoolExecutor(max_workers=32) as pool:
-            found = list(pool.map(lambda host: problem_of(host, run_folder, first), arguments[2:]))
-        twice = one_machine(dict(zip(arguments[2:], (machine for _, machine in found), strict=True)))
-        code = FindingCode.INVALID_HOSTFILE
-        problems = [HostProblem(host, f"{code} {text}", TWICE_HINT) for host, text in twice.items()]
-        for problem in filter(None, [*(problem for problem, _ in found), *problems]):
-            sys.stdout.write(msgspec.json.encode(problem).decode() + "\n")
+    action, *words = arguments
+    if action == "check":
+        tell(seen_from_here(words[1:], words[0]))
         return 0
+    if action == "start":
+        run_folder, job_id, *words = words
+        end = words.index(SUPERVISOR)
+        problems = seen_from_here(words[:end], run_folder, (JOB_SSH[0], *one_login(job_id, make=True), *JOB_SSH[1:]))
+        tell(problems)
+        return REFUSED if problems else supervise(words[end + 1 :])
     from hpc_launch.schedulers.local.local_scheduler import current_state, end_job, warn_job
 
-    action, job_id, folder = arguments
+    job_id, folder = words
     state = current_state(job_id, Path(folder))
     if state is None:
         return 0

@@ -25,15 +25,28 @@ from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import Elsewhere, LocalJob, LocalState, read_local_state
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler, record_of, supervisor_command
+from hpc_launch.schedulers.local.supervisor import SUPERVISOR
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
-from hpc_launch.schedulers.ssh.ssh_hosts import TIMEOUT_S, ask_first_host, exec_line, host_problems, on_host
+from hpc_launch.schedulers.ssh.ssh_hosts import (
+    REFUSED,
+    TIMEOUT_S,
+    ask_first_host,
+    call,
+    exec_line,
+    host_problems,
+    on_host,
+    problems_in,
+    refused,
+)
 
 INTERVAL_S = 10.0
 """How often a host is asked for a job that runs; its files are read at any time. And how long a host
 that did not answer is left alone."""
 QUERY_S = 20.0
 """Limit of the query of one host, in seconds."""
+START_S = 2 * TIMEOUT_S
+"""Limit of the check of all hosts and the start of the supervisor."""
 MAX_QUERIES = 64
 """Hosts that are queried at the same time."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -54,26 +67,29 @@ class SshScheduler(LocalScheduler):
         self._silent: dict[str, tuple[float, Unreachable]] = {}
 
     def submit(self, submission: Submission) -> str:
-        (hosts, shared), folder = hosts_of(submission.script), submission.folder.absolute()
+        hosts = hosts_of(submission.script)[0]
         if not hosts:
             raise SubmitRefused("the script names no host")
-        spares = spares_of(submission.script) if folder.name == FIRST else ()  # later it goes on without one
-        if refusal := _refusal((*hosts, *spares), "" if shared else str(folder.parents[1])):
-            raise refusal
         return self.register_and_start(submission, hosts)
 
     def start(self, entry: LocalJob, submission: Submission) -> tuple[int, str]:
-        host, folder = entry.hosts[0], entry.folder
-        lines = [*exports(submission.environment), exec_line(supervisor_command(entry, submission))]
+        """By one connection to the first host, which checks the hosts and then becomes the supervisor."""
+        host, folder, command = entry.hosts[0], entry.folder, supervisor_command(entry, submission)
+        shared = hosts_of(submission.script)[1]
+        spares = spares_of(submission.script) if folder.name == FIRST else ()  # later it goes on without one
+        words = ["" if shared else str(folder.parents[1]), entry.job_id, *entry.hosts, *spares]
+        begin = exports(submission.environment)
         try:
-            answer = on_host(host, lines)
+            answer = on_host(host, [*begin, call("start", *words, *command[command.index(SUPERVISOR) :])], START_S)
             if answer.code == os.EX_IOERR and hand_over_run(folder, host):
                 back = quote(str(folder.parents[1] / ELSEWHERE))  # the host may have had the run before
-                answer = on_host(host, [f"rm -f {back}", *lines])
+                answer = on_host(host, [f"rm -f {back}", *begin, exec_line(command)])
         except Unreachable as error:
             raise SubmitRefused(str(error), error.hint) from error
         if answer.code == SSH_FAILED:
             raise SubmitUnknown(f"lost the connection to {host}: {answer.error}")
+        if answer.code == REFUSED and (problems := problems_in(answer, host)):
+            raise refused(problems)
         return answer.code, answer.error and f"{host}: {answer.error}"
 
     def forget(self, entry: LocalJob) -> None:
@@ -193,7 +209,7 @@ def _refusal(hosts: tuple[str, ...], run_folder: str) -> SubmitRefused | None:
         problems = host_problems(hosts, run_folder)
     except SubmitRefused as error:
         return error
-    return SubmitRefused("; ".join(one.message for one in problems[:5]), problems[0].hint) if problems else None
+    return refused(problems) if problems else None
 
 
 def exports(more: Mapping[str, str] | None = None) -> list[str]:
