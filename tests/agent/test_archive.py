@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import compileall
 import subprocess
 import sys
+import zipfile
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.installed import AGENT, HOOKS, PHASES, agent_archive
+from hpc_launch.base.installed import AGENT, HOOKS, PHASES
 from hpc_launch.preflight.bench import MODULES
+from hpc_launch.schedulers.agent_archive import agent_archive
 from hpc_launch.schedulers.ssh.ssh_hosts import PROGRAM as LEASE
 from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE
 from tests.agent.program import program
@@ -33,6 +37,20 @@ def test_it_has_the_same_bytes_each_time() -> None:
     first = agent_archive()
     agent_archive.cache_clear()
     assert agent_archive() == first
+
+
+@pytest.mark.parametrize(("magic", "loaded"), [(MAGIC_NUMBER, "lease.pyc"), (b"\0\0\r\n", "lease.py")])
+def test_hosts_compile_it_only_for_another_python(tmp_path: Path, magic: bytes, loaded: str) -> None:
+    assert compileall.compile_dir(AGENT, quiet=2), "as pip does"
+    agent_archive.cache_clear()
+    (tmp_path / "agent.pyz").write_bytes(agent_archive())
+    with zipfile.ZipFile(tmp_path / "agent.pyz") as one, zipfile.ZipFile(tmp_path / "other.pyz", "w") as other:
+        for name in one.namelist():
+            data = one.read(name)
+            other.writestr(name, data.replace(MAGIC_NUMBER, magic, 1) if name.endswith(".pyc") else data)
+    code = "import sys; sys.path[0:0] = sys.argv[1:]; import hpc_launch.agent.lease as one; print(one.__file__)"
+    words = [sys.executable, "-I", "-c", code, str(tmp_path / "other.pyz")]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.endswith(f"/{loaded}\n")
 
 
 def test_a_program_imports_what_it_needs_only(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_hosts_are_checked_and_a_job_starts_in_one_connection_to_the_first_one(
     assert (bin_folder / "asked").read_text().split() == ["n1", "n1"], "from here, and by itself"
     wait_until(lambda: scheduler.query([job_id], fresh=True)[job_id].state == "COMPLETED", patience(20))
     assert (tmp_path / "done").exists()
-    with pytest.raises(SubmitRefused, match="cannot reach dead1 over ssh from n1: .* No route to host"):
+    with pytest.raises(SubmitRefused, match="cannot reach dead1 over ssh from n1: "):
         scheduler.submit(Submission(script.replace("\n", "\n#HOST dead1 slots=1 shared\n", 1), folder, "job.token.2"))
     assert [entry.job_id for entry in local_jobs.entries()] == [job_id]
 

@@ -22,7 +22,7 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import refuse_replaceable, write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.base.installed import ARCHIVE, HOOKS, PHASES, agent_archive
+from hpc_launch.base.installed import ARCHIVE, HOOKS, PHASES
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.job.shell_text import quote
@@ -32,6 +32,7 @@ from hpc_launch.runs.records.plan_record import PlanRecord
 from hpc_launch.runs.records.run_info import CodeInfo, RunInfo, by_this_process
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
+from hpc_launch.schedulers.agent_archive import agent_archive
 from hpc_launch.script.parts import RUNTIME, runtime
 
 
