@@ -143,7 +143,7 @@ def connect(node: str, port: int, address: str) -> str:
         except OSError as error:
             if not isinstance(error, ConnectionRefusedError) or time.monotonic() > end:
                 return str(error.strerror or error)
-            time.sleep(0.3)  # it may not listen yet
+            time.sleep(0.05)  # it may not listen yet
 
 
 SUFFIXES = tuple(".py .pyx .c .cc .cpp .cu .cuh .h .hpp .sh .yaml .yml .toml".split())

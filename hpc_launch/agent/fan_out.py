@@ -15,6 +15,7 @@ which no master connection in the background can hold open; time and output are 
 import contextlib
 import os
 import random
+import select
 import shlex
 import signal
 import stat
@@ -210,12 +211,20 @@ class FanOut:
         self.end_at: Optional[float] = None
         self.code = 0
         self.stopped = False
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        self.wakes, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, self.on_signal)
 
     def on_signal(self, number: int, _: object) -> None:
-        self.code = self.code or 128 + number
-        self.stopped = True
+        if number != signal.SIGCHLD:
+            self.code = self.code or 128 + number
+            self.stopped = True
+
+    def rest(self, seconds: float) -> None:
+        """Wait, until a signal comes at most, such as that of a connection that ends."""
+        if select.select([self.wakes], [], [], seconds)[0]:
+            os.read(self.wakes, 1 << 10)
 
     def end(self) -> None:
         """Let all hosts end their part of the job."""
@@ -235,7 +244,7 @@ class FanOut:
                 node, host = self.waiting.pop(0)
                 self.running.append(Connection(node, host, self.line(node), self.ssh))
             busy = self.end_at is not None or any(not one.started for one in self.running)
-            time.sleep(LOOK_S if busy else REST_S)
+            self.rest(LOOK_S if busy else REST_S)
             now = time.monotonic()
             for connection in list(self.running):
                 if now - beat >= BEAT_S:

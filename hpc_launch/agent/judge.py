@@ -43,7 +43,7 @@ FIRST_S, PER_NODE_S = 240.0, 0.04
 FACTOR = 6.0
 STEP_S = 6.0
 """How much longer than its limit a measurement may take: the node itself ends what hangs."""
-LOOK_S = 0.25
+LOOK_S = 0.05
 
 
 def say(text: str) -> None:

@@ -30,9 +30,9 @@ check_nodes() { # returns 76 if a node is bad
         printf '{"node":"%s","done":true,"part":"'"$1"'"}\n' "${hosts[@]}" >>"$attempt_dir/agent/$1.log"
     }
     end_step() { # PROCESS: what is left of the step hangs
-        for _ in {1..100}; do
+        for _ in {1..200}; do
             kill -0 "$1" 2>/dev/null || return
-            sleep 0.1
+            sleep 0.05
         done
         kill -s TERM "$1" 2>/dev/null
     }
