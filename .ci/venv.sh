@@ -58,6 +58,7 @@ install "hpc-launch" --editable .
 if [[ $what == test ]]; then
     install "DeepSpeed" deepspeed
     install "libraries that the tests train with" --editable '.[train,libraries,mcp]'
+    install "FlagScale" --no-deps flag-scale six # it asks for a PyTorch and tools of its own
 fi
 if [[ $what != quickstart ]]; then
     install "the development tools" --editable '.[dev]'

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 LIBRARIES = frozenset(
-    "accelerate deepspeed lightning nvidia_resiliency_ext ray tensorboard torch transformers wandb".split()
+    "accelerate deepspeed flag_scale lightning nvidia_resiliency_ext ray tensorboard torch transformers wandb".split()
 )
 
 

@@ -6,14 +6,20 @@ docs/evidence/flagscale.md lists the items.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hpc_launch.plan.build_plan import build
 from hpc_launch.sites.load_layers import load
@@ -22,7 +28,15 @@ from tests.examples.codes import CODES, SITES, checkout
 from tests.here import launch
 
 OPTIONS = Path(__file__).with_name("megatron_options.txt")
-ARGUMENTS = Path(__file__).with_name("flagscale_arguments.txt")
+VALUES = Path(__file__).parent / "standins" / "openseek.yaml"
+SAYS = """\
+import json, os, sys, time
+said = [os.environ["RANK"], os.environ["WORLD_SIZE"], *sys.argv[1:]]
+sys.stdout.write("SAID " + json.dumps(said) + "\\n")  # at once: others write to the same file
+sys.stdout.flush()
+time.sleep(600)
+"""
+"""In place of the training."""
 
 
 @pytest.fixture
@@ -116,9 +130,41 @@ def test_megatron_s_parser_takes_all_arguments(job: Path) -> None:
     assert found["data_path"] == ["0.8", "data/zh_cc_text_document", "0.2", "data/code_text_document"]
 
 
-def test_the_arguments_are_those_of_the_script_that_it_replaces(job: Path) -> None:
-    written = [line for line in ARGUMENTS.read_text().splitlines() if not line.startswith("#")]
-    ours, theirs = megatron(words_of(job)), megatron(" ".join(written).split())
+def package() -> Path:
+    """FlagScale's. Nothing imports it: that would change the search path."""
+    spec = importlib.util.find_spec("flag_scale")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def flagscale(folder: Path, action: str, entrypoint: str = "flagscale/train/train_gpt.py") -> Path:
+    """Let FlagScale's own run.py act on OpenSeek's values. Returns the folder of its logs."""
+    root = package()
+    experiment = {
+        "exp_name": "openseek",
+        "exp_dir": "out",
+        "task": {"type": "train", "backend": "megatron", "entrypoint": entrypoint},
+        "runner": {"backend": "torchrun", "nnodes": 1, "nproc_per_node": 2},
+        "envs": {"CUDA_VISIBLE_DEVICES": "0,1"},
+    }
+    train = yaml.safe_load(VALUES.read_text())
+    config = {"experiment": experiment, "train": train, "action": action, "hydra": {"run": {"dir": "out/hydra"}}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    words = [sys.executable, f"{root}/run.py", "--config-path", str(folder), "--config-name", "config"]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "out/logs"
+
+
+@pytest.mark.slow
+@pytest.mark.torch("flag_scale")
+def test_the_arguments_are_those_of_the_runner_that_it_replaces(job: Path, tmp_path: Path) -> None:
+    script = (flagscale(tmp_path, "dryrun") / "scripts/host_0_localhost_run.sh").read_text()
+    command = re.search(r'^cmd="(.*)"$', script, re.MULTILINE)
+    assert command is not None
+    ours, theirs = megatron(words_of(job)), megatron(command[1].partition("train_gpt.py ")[2].split())
     folders = {"save", "load", "tensorboard_dir", "wandb_save_dir"}
     assert {name for name in ours if ours[name] != theirs[name]} == folders | {"expert_model_parallel_size"}
     assert (ours["expert_model_parallel_size"], theirs["expert_model_parallel_size"]) == (None, 1)  # Megatron's default
@@ -158,3 +204,64 @@ def test_it_is_started_looked_at_and_stopped(tmp_path: Path) -> None:
     wait_until(lambda: json.loads(launch(tmp_path, "status", "@last", "--json").stdout)["state"] == "CANCELLED")
     assert not Path(f"/proc/{pid}").exists()
     shutil.rmtree(tmp_path / "runs")
+
+
+def said(output: str) -> list[list[str]]:
+    """What each process said, by rank."""
+    return sorted(json.loads(text) for text in re.findall(r"SAID (\[.*\])", output))
+
+
+@pytest.mark.prove
+@pytest.mark.torch("flag_scale")
+def test_run_and_stop_of_the_runner_are_submit_and_cancel(tmp_path: Path) -> None:
+    program = tmp_path / "says.py"
+    program.write_text(SAYS)
+    logs = flagscale(tmp_path, "run", str(program))
+    output = logs / "host_0_localhost.output"
+    wait_until(lambda: output.exists() and len(said(output.read_text())) == 2, explain=output.read_text)
+    wanted = said(output.read_text())
+    assert (logs / "pids/host_0_localhost.pid").exists(), "without it, `stop` ends every torchrun of the machine"
+    flagscale(tmp_path, "stop", str(program))
+    wait_until(lambda: not running(program))
+    keys = {"name": "openseek", "site": "local", "launcher": "torchrun", "processes_per_node": 2, "script": "says.py"}
+    keys |= {"args": wanted[0][2:], "environment": {"python": sys.executable}}
+    (tmp_path / "job.yaml").write_text(json.dumps(keys))
+    assert launch(tmp_path, "submit", "job.yaml").returncode == 0
+    wait_until(lambda: len(said(launch(tmp_path, "logs", "@last").stdout)) == 2)
+    assert said(launch(tmp_path, "logs", "@last").stdout) == wanted
+    assert launch(tmp_path, "cancel", "@last").returncode == 0
+    wait_until(lambda: not running(program))
+
+
+def running(program: Path) -> list[str]:
+    """The processes that have a program among their words."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [path.parent.name] if str(program).encode() in path.read_bytes() else []
+    return found
+
+
+@pytest.mark.prove
+@pytest.mark.torch("flag_scale")
+def test_the_options_are_those_of_megatron_s_own_parser() -> None:
+    """In FlagScale's copy of Megatron-LM, which adds the path of a tokenizer."""
+    root = package()
+    path = os.pathsep.join([str(root), f"{root}/third_party/Megatron-LM"])
+    words = [sys.executable, "-W", "ignore", "-c", PARSER, str(OPTIONS)]
+    env = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["different: []"]), done.stdout + done.stderr
+
+
+PARSER = """\
+import argparse, sys
+from megatron.training.arguments import add_megatron_arguments
+parser = argparse.ArgumentParser(allow_abbrev=False)
+add_megatron_arguments(parser)
+theirs = {"--tokenizer-path str", "--hybrid-layer-pattern str"}  # FlagScale's own, and a newer Megatron-LM's
+for one in parser._actions:
+    kind = "flag" if one.nargs == 0 else getattr(one.type, "__name__", "str") + " *" * (one.nargs == "*")
+    theirs |= {f"{name} {kind}" for name in one.option_strings}
+print("different:", sorted({line.strip() for line in open(sys.argv[1]) if line[0] != "#"} - theirs))
+"""
