@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import yaml
 
 from tests.cluster import Cluster
+from tests.cluster.config import SYSTEM_PATH
 from tests.cluster.faults import wait_until
 from tests.cluster.settings import ClusterUnavailable
 from tests.guides.hosts import BY_HAND, SAYS, SLOTS, compared, hosts_of, on_first, said
@@ -119,12 +121,14 @@ def test_a_start_on_uneven_hosts_waits_for_nobody_and_doctor_counts_them(user: S
     user.nothing_left()
 
 
+@pytest.mark.skipif(shutil.which("nft", path=SYSTEM_PATH) is None, reason="needs the Debian package nftables")
 def test_a_firewall_that_blocks_the_ports_is_named_with_host_and_port(user: SshUser) -> None:
     hosts = ", ".join(f"n{at}: {{slots: {slots}, address: 10.77.0.{at}}}" for at, slots in SLOTS.items())
     ports = f"network: {{ports: [{PORTS[0]}, {PORTS[1]}]}}\n"
     user.profile(f"hosts: {{{hosts}}}", preflight="quick", more=ports)
-    rule = f"to 10.77.0.1 ipproto tcp dport {PORTS[0]}-{PORTS[1]} blackhole"
-    with planted(user, ("n3", f"ip rule add {rule}", f"ip rule del {rule}")):
+    table = "inet " + re.sub(r"\W", "_", f"of {user.home.name}")
+    rule = f"type filter hook output priority 0; ip daddr 10.77.0.1 tcp dport {PORTS[0]}-{PORTS[1]} drop"
+    with planted(user, ("n3", f"nft 'table {table} {{ chain out {{ {rule}; }}; }}'", f"nft delete table {table}")):
         done = user.launch("submit", job_of(user, "print('trained')\n", "none", nodes=3), "--wait")
     assert done.returncode == 1, done.stdout + done.stderr
     bad = record(user)["bad"]
