@@ -10,11 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.agent import lease
+from hpc_launch.agent import fan_out, lease
 from hpc_launch.agent.job_processes import start_of
 from tests.agent.program import altered, program
 from tests.busy import patience
 from tests.cluster.faults import wait_until
+
+
+def test_connections_share_no_login_where_others_could_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out, "PLACE", str(tmp_path))
+    folder = tmp_path / f"hpc-launch-ssh-{os.getuid()}"
+    assert fan_out.one_login("ssh-1") == [f"-oControlPath={folder}/ssh-1-%C"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert fan_out.one_login("../ssh-1") == fan_out.one_login("") == []
+    folder.chmod(0o750)
+    assert fan_out.one_login("ssh-1") == []
+    folder.rename(tmp_path / "own")
+    folder.symlink_to(tmp_path / "own")
+    (tmp_path / "own").chmod(0o700)
+    assert fan_out.one_login("ssh-1") == []
+
 
 TITLED = """\
 import ctypes, os, signal, sys, time

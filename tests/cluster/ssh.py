@@ -52,7 +52,7 @@ def _start(cluster: Commands, folder: Path) -> None:
     config = folder / "sshd_config"
     config.write_text(
         f"HostKey {host_key}\nPidFile none\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-        "StrictModes no\nUseDNS no\nPermitUserEnvironment no\nMaxStartups 100\n"
+        "StrictModes no\nUseDNS no\nPermitUserEnvironment no\nMaxStartups 100\nLogLevel VERBOSE\n"
     )
     for node in cluster.nodes:
         done = cluster.node_exec(node, ["/usr/sbin/sshd", "-f", str(config), "-E", str(folder / f"{node}.log")])

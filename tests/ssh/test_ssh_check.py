@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -69,6 +70,16 @@ def test_healthy_hosts_pass_and_the_training_starts(checked: SshUser) -> None:
     assert (attempt(checked) / "trained").exists()
     assert not (attempt(checked) / "environment").exists()
     checked.nothing_left()
+
+
+def test_each_host_is_logged_in_to_once_for_check_node_check_and_training(checked: SshUser) -> None:
+    program = "import os\nprint('FROM', os.uname().nodename, os.environ['SSH_CONNECTION'])\n"
+    log = checked.completed(job_of(checked, program, "srun", nodes=3))
+    logins = set(re.findall(r"FROM (n\d) \S+ (\d+)", log))
+    assert len(logins) == 3, log
+    for node, port in logins:
+        said = (checked.cluster.layout.root / "ssh" / f"{node}.log").read_text()
+        assert len(re.findall(rf"Starting session: command for \S+ from \S+ port {port} ", said)) == 3, said
 
 
 def test_faults_are_named_on_their_hosts_before_the_training(checked: SshUser) -> None:
