@@ -119,12 +119,11 @@ def order_file(attempt: str, step: int) -> str:
 
 def appears(path: str, seconds: float) -> bool:
     """Whether a file that another node has written appears within this time."""
-    end, pause = time.monotonic() + seconds, 0.02
+    end = time.monotonic() + seconds
     while not os.path.exists(path):
         if time.monotonic() > end:
             return False
-        time.sleep(pause)
-        pause = min(2 * pause, 0.25)
+        time.sleep(0.1)
         with contextlib.suppress(OSError):
             os.scandir(os.path.dirname(path)).close()  # makes the client of a file server look again
     return True

@@ -36,27 +36,19 @@ SSH = [
     "-oControlPath=none",  # the user's shared connection ends with its last session, with the options of its first
 ]
 PLACE = "/tmp"  # noqa: S108 - in a folder of one's own; the path of a socket is short
-KEPT_S = 30
-"""How long a login is kept between the check of the hosts and what is started there."""
+MAKE = "-oControlMaster=auto", "-oControlPersist=30"  # s between the check of the hosts and what is started there
 
 
 def one_login(job: str, make: bool = False) -> List[str]:
-    """Options by which all connections of a job to a host share the login of the first one, which has `make`.
-
-    Without such a login, or where a host allows no more sessions, each has its own (ControlMaster in ssh_config(5)).
-    """
+    """Options by which all connections of a job to a host share the login of the first one, if it has `make`."""
     folder = "%s/hpc-launch-ssh-%d" % (PLACE, os.getuid())
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
-        state = os.lstat(folder)
-    except OSError:
-        return []
+    with contextlib.suppress(OSError):
+        os.mkdir(folder, 0o700)
+    state = os.lstat(folder if os.path.lexists(folder) else "/")
     own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o077
     if not own or not job.replace("-", "").isalnum():
         return []
-    first = ["-oControlMaster=auto", "-oControlPersist=%d" % KEPT_S] if make else []
-    return ["-oControlPath=%s/%s-%%C" % (folder, job), *first]
+    return ["-oControlPath=%s/%s-%%C" % (folder, job), *(MAKE if make else ())]
 
 
 SSH_FAILED = 255
@@ -221,11 +213,6 @@ class FanOut:
             self.code = self.code or 128 + number
             self.stopped = True
 
-    def rest(self, seconds: float) -> None:
-        """Wait, until a signal comes at most, such as that of a connection that ends."""
-        if select.select([self.wakes], [], [], seconds)[0]:
-            os.read(self.wakes, 1 << 10)
-
     def end(self) -> None:
         """Let all hosts end their part of the job."""
         if self.end_at is None:
@@ -244,7 +231,8 @@ class FanOut:
                 node, host = self.waiting.pop(0)
                 self.running.append(Connection(node, host, self.line(node), self.ssh))
             busy = self.end_at is not None or any(not one.started for one in self.running)
-            self.rest(LOOK_S if busy else REST_S)
+            if select.select([self.wakes], [], [], LOOK_S if busy else REST_S)[0]:
+                os.read(self.wakes, 1 << 10)  # a signal, such as that of a connection that has ended
             now = time.monotonic()
             for connection in list(self.running):
                 if now - beat >= BEAT_S:

@@ -92,18 +92,14 @@ def name_of(uid: int) -> str:
 
 @contextlib.contextmanager
 def turn() -> Iterator[bool]:
-    """Let no other job write its lease meanwhile; False if some process keeps all others from it.
-
-    An abstract socket (unix(7)) belongs to one process, and ends with it.
-    """
+    """Let no other job write its lease meanwhile, by an abstract socket (unix(7)); False if none becomes free."""
     with socket.socket(socket.AF_UNIX) as place:
         end, own = time.monotonic() + SETTLE_S, False
         while not own and time.monotonic() < end:
-            try:
+            with contextlib.suppress(OSError):
                 place.bind("\0%s%s" % (PREFIX, os.uname().nodename))
                 own = True
-            except OSError:
-                time.sleep(0.01)
+            time.sleep(0 if own else 0.01)
         yield own
 
 
@@ -133,8 +129,7 @@ class Lease:
             raise
 
     def taken_by(self) -> Optional[Holder]:
-        """Another job that uses the host and began before, or at all if this one had no turn; the previous attempt of
-        the run is waited for."""
+        """Another job that began before, or at all without a turn; the previous attempt of the run is waited for."""
         time.sleep(0 if self.had_turn else SETTLE_S)
         end = time.monotonic() + EXPIRES_S
         while True:
