@@ -117,7 +117,7 @@ def environ_of(pid: int) -> List[bytes]:
 
 def environment_of(pid: int) -> Dict[str, str]:
     """The same by name."""
-    pairs = (item.decode("utf-8", "replace").partition("=") for item in environ_of(pid))
+    pairs = (os.fsdecode(item).partition("=") for item in environ_of(pid))
     return {name: value for name, _, value in pairs}
 
 
@@ -203,10 +203,10 @@ def rank_of(pid: int) -> Optional[int]:
     return int(word) if word.isdigit() and "LOCAL_RANK" in environment else None
 
 
-def find_ranks(launcher: int, known: "Dict[int, Rank]") -> "Dict[int, Rank]":
-    """The topmost process of each rank below the launcher, ignoring shells, container starters and the watcher."""
+def find_ranks(pids: Sequence[int], known: "Dict[int, Rank]") -> "Dict[int, Rank]":
+    """The topmost process of each rank among these, parents first, ignoring shells, container starters and this one."""
     ranks = dict(known)
-    for pid in below(launcher):
+    for pid in pids:
         if pid == os.getpid() or any(rank.pid == pid for rank in ranks.values()) or is_starter(pid):
             continue
         number = rank_of(pid)

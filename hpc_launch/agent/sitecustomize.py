@@ -1,17 +1,16 @@
 """Tell the watcher of the node how far this Python process has come in the start of the training.
 
-hpc-launch puts this file on the PYTHONPATH of a job; Python's `site` imports it when an interpreter starts. Outside a
-watched job it only runs the sitecustomize of the site or the virtual environment, as it always does. It never raises,
-and writes at most a few short lines to a pipe, HPC_LAUNCH_PHASE_PIPE, which the watcher reads.
+hpc-launch puts this file on the PYTHONPATH of a job; Python's `site` imports it when an interpreter starts. It runs
+the sitecustomize of the site or the virtual environment, and does no more outside a watched job. It never raises, and
+writes at most a few short lines to a pipe, HPC_LAUNCH_PHASE_PIPE, which the watcher reads.
 
 Ranks report python (Python started), torch (imported), init (init_process_group began), store (connected to the store),
 group (init_process_group ended), collective (the first one began) and done (it ended). torchrun reports launcher
 (Python started), rendezvous (its own began), joined (connected to the store) and met (its own ended). Ranks also report
 raised (an exception ends the program), and rank 0 saved (its main thread saved a checkpoint for so many milliseconds).
 
-It also makes rank 0 alone continue the run of a tracker, to which no other rank must write. MLflow accepts only the id
-of an existing run, so the first attempt keeps it in HPC_LAUNCH_MLFLOW_RUN. For Python 3.6 or later. It runs in every
-process of a job, and imports nothing that Python has not loaded.
+It also makes rank 0 alone continue the run of a tracker, to which no other rank must write, and shows stacks when it is
+asked. It runs in every process of a job, with Python 3.6 or later, and imports nothing that Python has not loaded.
 """
 
 import os
@@ -180,9 +179,7 @@ class Saving:
     def __init__(self, pipe: Pipe) -> None:
         self.pipe, self.inside = pipe, False
 
-    def of(self, names: "Any") -> "Any":
-        """What to do after the import of a module with these functions."""
-
+    def of(self, names: "Any") -> "Any":  # what to do after the import of a module with these functions
         def wrap(module: "Any") -> None:
             for name in names:
                 if hasattr(module, name):
@@ -279,7 +276,7 @@ def one_mlflow_run(path: str) -> "Any":
         except OSError:
             return ""
 
-    def keep(run: "Any") -> None:
+    def keep(run: "Any") -> None:  # MLflow accepts only the id of a run that exists
         with open(path + ".new", "w") as file:
             file.write(run.info.run_id + "\n")
         os.rename(path + ".new", path)
@@ -291,19 +288,18 @@ def one_mlflow_run(path: str) -> "Any":
 
         @wraps(function)
         def start_run(*args: "Any", **kwargs: "Any") -> "Any":
-            module.start_run = function
-            package = sys.modules.get("mlflow")
-            if getattr(package, "start_run", None) is start_run:
-                package.start_run = function  # type: ignore[union-attr]
+            for place in (module, sys.modules.get("mlflow")):
+                if getattr(place, "start_run", None) is start_run:
+                    place.start_run = function  # type: ignore[union-attr]
             if args or kwargs.get("run_id") or kwargs.get("nested") or os.environ.get("MLFLOW_RUN_ID"):
                 return function(*args, **kwargs)
             kwargs.pop("run_id", None)
             run_id = known()
-            if run_id:
-                try:
+            try:
+                if run_id:
                     return function(run_id, **kwargs)
-                except Exception as error:
-                    sys.stderr.write("[hpc-launch] cannot continue MLflow run %s: %s\n" % (run_id, error))
+            except Exception as error:
+                sys.stderr.write("[hpc-launch] cannot continue MLflow run %s: %s\n" % (run_id, error))
             run = function(**kwargs)
             safely(keep, run)
             return run
@@ -335,12 +331,16 @@ def report() -> None:
         pipe.tell("python")
         before, sys.excepthook = sys.excepthook, lambda *error: pipe.raised(before, *error)
         after = of_rank(pipe)
-    if rank:
-        mlflow = os.environ.pop("HPC_LAUNCH_MLFLOW_RUN", "")
-        if mlflow and rank == "0":
-            after["mlflow.tracking.fluent"] = one_mlflow_run(mlflow)
+    mlflow = os.environ.pop("HPC_LAUNCH_MLFLOW_RUN", "") if rank else ""
+    if mlflow and rank == "0":
+        after["mlflow.tracking.fluent"] = one_mlflow_run(mlflow)
     if after:
         sys.meta_path.insert(0, Finder(pipe, after))
+    import _signal  # type: ignore[import-not-found]
+    import faulthandler
+
+    # At SIGURG, which nothing else sends, to a file in memory, which tells agent/enter.py that it may ask (Python 3.8).
+    faulthandler.register(_signal.SIGURG, os.memfd_create("hpc-launch-stacks"))
 
 
 try:

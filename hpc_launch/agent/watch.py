@@ -25,7 +25,7 @@ import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from hpc_launch.agent.job_processes import Rank, find_ranks, open_pidfd, stat_of, top_of_node
+from hpc_launch.agent.job_processes import Rank, below, find_ranks, open_pidfd, stat_of, top_of_node
 from hpc_launch.agent.watch_hang import Gpus, HangDetector
 from hpc_launch.agent.watch_node import Heartbeat, NetworkRates, OomKills, kill_step, memory_mib
 
@@ -129,7 +129,9 @@ class Watch:
     def look(self) -> None:
         """Find new ranks: at the start, and after the launcher restarted them."""
         self.note_output()
-        ranks = find_ranks(self.top, {number: one for number, one in self.ranks.items() if one is not self.program})
+        ranks = find_ranks(
+            below(self.top), {number: one for number, one in self.ranks.items() if one is not self.program}
+        )
         if self.program is not None and not ranks:
             ranks = {0: self.program}
         new = {number: rank for number, rank in ranks.items() if self.ranks.get(number) is not rank}

@@ -267,20 +267,23 @@ def wakes(pid: int) -> int:
 
 
 def write_stack(rank: Rank, path: str, polls: bool = False) -> None:
-    """Write the state of a rank, whether it polls (it sleeps and wakes up by itself), the kernel function that it waits
-    in, and its stack from py-spy.
+    """Write what `describe` says of a rank, and whether it polls: it sleeps and wakes up by itself."""
+    state, stack = describe(rank)
+    with open(path, "w") as file:
+        file.write(state + ("polls: yes\n" if polls else "") + stack)
 
-    Only PATH is searched: what the rank calls its virtual environment may be a path inside an image, and outside it a
-    folder that anybody can create.
+
+def describe(rank: Rank, path: Optional[str] = None) -> Tuple[str, str]:
+    """The state of a rank with the kernel function that it waits in, and its stack from py-spy; '' without.
+
+    Only PATH, or `path`, is searched: what the rank calls its virtual environment may be a path inside an image, and
+    outside it a folder that anybody can create.
     """
-    spy = shutil.which("py-spy")
+    spy = shutil.which("py-spy", path=path)
     text = ""
     if spy:
         words = [spy, "dump", "--pid", str(rank.pid)]
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
             text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
-    state = "waits in the kernel at: %s\nstate: %s\n" % (rank.place(), (stat_of(rank.pid) or "?")[0])
-    state += "polls: yes\n" if polls else ""
-    with open(path, "w") as file:
-        file.write(state + text)
+    return "waits in the kernel at: %s\nstate: %s\n" % (rank.place(), (stat_of(rank.pid) or "?")[0]), text

@@ -167,11 +167,6 @@ class RoleFolder(AttemptFolder):
         return RunFolder(self.path.parents[3])
 
 
-def is_node_log(name: str) -> bool:
-    """Whether a file of this name holds output of the training."""
-    return _NODE_LOG.match(name) is not None
-
-
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
     return ((int(match[1]), path) for match, path in _listed(folder, pattern))
 

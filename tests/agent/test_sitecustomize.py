@@ -33,7 +33,7 @@ class Job:
     def run(self, *words: str, path: str = "", **variables: str) -> str:
         """The output of a Python program in the job; `CODE` is how it should end."""
         hooks = str(self.folder / "hooks")
-        env = {**os.environ, "HPC_LAUNCH_PHASE_PIPE": str(self.pipe), **variables}
+        env = {**os.environ, "HPC_LAUNCH_PHASE_PIPE": str(self.pipe), "PYTHONFAULTHANDLER": "1", **variables}
         env["PYTHONPATH"] = f"{hooks}:{path}" if path else hooks
         command = [sys.executable, *words]
         done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, timeout=240, check=False)
