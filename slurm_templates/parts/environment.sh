@@ -10,3 +10,4 @@ umask go-w
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
+! declare -F inside >/dev/null || { declare -f inside; echo 'inside "$@"'; } >"$attempt_dir/inside.sh" || die "cannot write $attempt_dir/inside.sh"

@@ -66,6 +66,17 @@ on_each_node() {
             --lr 1e-3) &
     await_ranks "$!" "$((node * 4))" 4
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec apptainer exec --no-eval --nv --no-home --writable-tmpfs \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        --bind /p/scratch \
+        --bind /p/data:/data \
+        /p/scratch/proj12/images/pytorch-26.05.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec apptainer exec --no-eval --nv --no-home --writable-tmpfs \
         --pwd /home/alice/project \

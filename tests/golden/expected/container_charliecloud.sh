@@ -66,6 +66,18 @@ on_each_node() {
         "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec ch-run --cd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project:/home/alice/project \
+        --bind /p/scratch:/p/scratch \
+        --bind /p/data:/data \
+        --home \
+        --write-fake \
+        /p/scratch/proj12/images/pytorch-26.05.sif -- \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec ch-run --cd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR" \

@@ -66,6 +66,18 @@ on_each_node() {
         "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec podman-hpc run --rm --net=host --ipc=host --gpu \
+        --workdir=/home/alice/project \
+        --volume "$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR" \
+        --volume /home/alice/project:/home/alice/project \
+        --volume /p/scratch:/p/scratch \
+        --volume /p/data:/data \
+        --env 'SLURM_*' --env 'HPC_LAUNCH_*' --env 'TORCH*' --env MASTER_ADDR --env MASTER_PORT --env RANK --env LOCAL_RANK --env WORLD_SIZE --env LOCAL_WORLD_SIZE --env GROUP_RANK --env NODE_RANK --env CUDA_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env PYTHONUNBUFFERED --env PYTHONFAULTHANDLER --env TORCH_NCCL_TRACE_BUFFER_SIZE --env TORCH_NCCL_DUMP_ON_TIMEOUT --env TORCH_NCCL_DEBUG_INFO_TEMP_FILE --env TORCH_NCCL_DEBUG_INFO_PIPE_FILE --env PYTHONNOUSERSITE --env OMP_NUM_THREADS --env TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE --env NCCL_SOCKET_IFNAME --env NCCL_IB_HCA --env HF_TOKEN \
+        /p/scratch/proj12/images/pytorch-26.05.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec podman-hpc run --rm --net=host --ipc=host --gpu \
         --workdir=/home/alice/project \

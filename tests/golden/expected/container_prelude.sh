@@ -81,6 +81,19 @@ on_each_node() {
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
         "$HPC_LAUNCH_CODE"/train.py
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec bash -c 'for n in $(compgen -e); do case $n in SLURM_* | HPC_LAUNCH_* | TORCH* | MASTER_ADDR | MASTER_PORT | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK | NODE_RANK | CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) export "APPTAINERENV_$n=${!n}" ;; esac; done; exec "$@"' bash \
+        apptainer exec --no-eval --nv \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        --bind /p/scratch \
+        --cleanenv \
+        /p/scratch/proj12/images/pytorch-26.05.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/within.sh" \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec bash -c 'for n in $(compgen -e); do case $n in SLURM_* | HPC_LAUNCH_* | TORCH* | MASTER_ADDR | MASTER_PORT | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK | NODE_RANK | CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) export "APPTAINERENV_$n=${!n}" ;; esac; done; exec "$@"' bash \
         apptainer exec --no-eval --nv \

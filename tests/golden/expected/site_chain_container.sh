@@ -112,6 +112,16 @@ on_each_node() {
         --no-python \
         bash "$HPC_LAUNCH_ATTEMPT_DIR/each-rank.sh" python3 train.py
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec apptainer exec --no-eval --nv --no-home \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        /images/a.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/within.sh" \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     ulimit -s unlimited                                      # chain.yaml:38
     ulimit -c 0                                              # chain.yaml:38

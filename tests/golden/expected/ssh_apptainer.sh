@@ -45,6 +45,15 @@ on_each_node() {
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         python3 "$HPC_LAUNCH_CODE"/train.py
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec apptainer exec --no-eval --nv --no-home \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        /images/torch.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec apptainer exec --no-eval --nv --no-home \
         --pwd /home/alice/project \

@@ -62,6 +62,16 @@ on_each_node() {
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
         "$HPC_LAUNCH_CODE"/train.py
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec apptainer exec --no-eval --nv --no-home \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        --bind /p/scratch \
+        "$HPC_LAUNCH_IMAGE" \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec apptainer exec --no-eval --nv --no-home \
         --pwd /home/alice/project \

@@ -62,6 +62,17 @@ on_each_node() {
         "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec singularity exec --no-eval --nv --no-home \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        --bind /expanse \
+        --bind /scratch \
+        /cm/shared/apps/containers/singularity/pytorch/pytorch_2.2.1-openmpi-4.1.6-mofed-5.8-2.0.3.0-cuda-12.1.1-ubuntu-22.04.4-x86_64-20240412.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec singularity exec --no-eval --nv --no-home \
         --pwd /home/alice/project \

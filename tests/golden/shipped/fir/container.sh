@@ -54,6 +54,15 @@ on_each_node() {
         "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec apptainer exec --no-eval --nv --no-home \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        /project/def-abc/pytorch.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec apptainer exec --no-eval --nv --no-home \
         --pwd /home/alice/project \

@@ -60,6 +60,15 @@ on_each_node() {
         python3 "$HPC_LAUNCH_CODE"/train.py \
         --lr 1e-3
 }
+inside() { # for `hpc-launch shell`, on a node
+    exec shifter --image=nersc/pytorch:24.08.01 \
+        --workdir=/home/alice/project \
+        --volume "$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR" \
+        --volume /home/alice/project:/home/alice/project \
+        --module=gpu,nccl-plugin \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        "$@"
+}
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec shifter --image=nersc/pytorch:24.08.01 \
         --workdir=/home/alice/project \
