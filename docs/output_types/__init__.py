@@ -24,6 +24,7 @@ OUTPUTS: Mapping[str, tuple[Any, ...]] = {
     "status": (runs.RunWithAttempts, runs.SweepStatus, runs.PipelineStatus, list[runs.RunWithAttempts]),
     "list": (list[runs.ListedRun],),
     "why": (runs.Why,),
+    "stacks": (runs.Stacks,),
     "explain": (list[jobs.Value],),
     "prune": (list[runs.Pruned],),
     "nodes list": (list[sites.BadNode],),

@@ -323,3 +323,33 @@ class Why(Output):
     remarks: Annotated[
         list[Remark] | UnsetType, doc("only of a run that is unfinished or succeeded: what may make it slow")
     ] = UNSET
+
+
+class StackFrame(Output):
+    """A call."""
+
+    file: Annotated[str, doc("the source file")]
+    line: Annotated[int, doc("the line in it")]
+    call: Annotated[str, doc("the function")]
+
+
+class RankGroup(Output):
+    """Ranks that are at the same place."""
+
+    ranks: Annotated[list[int], doc("their numbers")]
+    hosts: Annotated[list[str], doc("their nodes, by host name")]
+    others_wait: Annotated[bool, doc("whether the other ranks wait for these")]
+    state: Annotated[str, doc("state of the first rank's process (proc(5)): `R` runs, `S` sleeps, `T` is stopped")]
+    waits_in: Annotated[str, doc("the kernel function that it waits in; `running` if it does not")]
+    frames: Annotated[list[StackFrame], doc("calls of its main thread, the innermost first; empty if unknown")]
+
+
+class Stacks(Output):
+    """Where the ranks of a run are."""
+
+    run: Annotated[str, doc("the run's full name")]
+    attempt: Annotated[int, doc("the attempt's number")]
+    groups: Annotated[
+        list[RankGroup], doc("ranks that the others wait for come first, then those that differ from most")
+    ]
+    not_seen: Annotated[list[str], doc("which nodes gave no answer, and why, as text for people")]

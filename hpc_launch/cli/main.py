@@ -36,6 +36,8 @@ SECTIONS = {
     },
     "Understand": {
         "why": "explain why a run failed, or any job from its logs",
+        "stacks": "show where each rank of a run is now",
+        "shell": "open a shell where a run runs, or with the resources of a job",
         "report": "write a run as an HTML page",
         "explain": "show where each value of a job is set",
         "render": "print the script of a job without submitting it",
@@ -78,6 +80,7 @@ MODULES = {
     **dict.fromkeys(("status", "list", "watch"), "status"),
     **dict.fromkeys(("render", "explain", "validate"), "render"),
     **dict.fromkeys(("why", "report", "logs"), "why"),
+    **dict.fromkeys(("shell", "stacks"), "shell"),
     **dict.fromkeys(("doctor", "drill", "notify"), "doctor"),
     "completion": "shared_options",
 }

@@ -114,6 +114,9 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `false` at sites that count pending jobs."""
     version: Annotated[str | None, Meta(pattern=r"^\d+\.\d+", examples=["24.05"])] = None
     """Slurm release."""
+    node_access: Literal["srun", "ssh", "none"] = "srun"
+    """How `shell` and `stacks` get to the nodes of a job that runs: by a further step (`srun --overlap`, Slurm 20.11 or
+    later), by `ssh`, or not at all where the site forbids both."""
     submit_from: Annotated[list[str], Meta(examples=[["${env.SCRATCH}/*"]])] = []
     """Folders below which jobs must be submitted, with `*` as wildcard. Default: any."""
     submit_hosts: Annotated[list[str], Meta(examples=[["*gpu-login*"]])] = []

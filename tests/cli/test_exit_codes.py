@@ -28,6 +28,7 @@ WORDS = {
     "containers build": ["cpu"],
     "containers pull": ["name"],
     "containers check": ["job.yaml"],
+    "shell": ["job.yaml"],
     "init": ["train.py", "--yes", "--set", "nodes=1", "-o", "new.yaml"],
 }
 """The arguments of verbs whose argument is not a job file."""
@@ -85,7 +86,13 @@ def test_3_for_a_bad_job_file_or_site(folder: Home) -> None:
 
 def test_4_for_a_scheduler_that_does_not_answer(folder: Home) -> None:
     folder.environment["PATH"] = str(folder.path)
-    for words in ("submit slurm.yaml", "submit slurm.yaml --test-only", "sites learn", "sites check --live cluster"):
+    for words in (
+        "submit slurm.yaml",
+        "submit slurm.yaml --test-only",
+        "shell slurm.yaml",
+        "sites learn",
+        "sites check --live cluster",
+    ):
         folder.call(*words.split(), code=4)
 
 

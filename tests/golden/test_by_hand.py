@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.script.by_hand import HandStart, hostfile_of, start_by_hand
+from hpc_launch.service.submit import environment_shell
 from tests.golden.test_golden import CASES, HERE, _known_surroundings, plan_of
 from tests.shellcheck import shellcheck
 
@@ -36,6 +37,17 @@ def test_script_is_the_golden_one(case: str, request: pytest.FixtureRequest) -> 
         golden.parent.mkdir(exist_ok=True)
         golden.write_bytes(script.encode())
     assert script.encode() == golden.read_bytes()
+
+
+@pytest.mark.parametrize("case", ["site_chain", "torchrun"])
+def test_a_shell_in_the_environment_of_a_job(case: str, request: pytest.FixtureRequest) -> None:
+    script = environment_shell(plan_of(case), "/opt/hpc-launch/bin")
+    golden = HERE / "interactive" / f"{case}.sh"
+    if request.config.getoption("--update-golden"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_bytes(script.encode())
+    assert script.encode() == golden.read_bytes()
+    assert shellcheck([golden]) == ""
 
 
 @pytest.mark.slow

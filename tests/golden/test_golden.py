@@ -71,7 +71,7 @@ def test_shellcheck_finds_nothing_in_any_golden_script() -> None:
 
 def test_golden_scripts_cover_every_branch_of_the_templates() -> None:
     """Each line of each template that reaches a script as it stands is in one of the golden scripts."""
-    golden = [path for name in ("expected", "by_hand", "arrays") for path in (HERE / name).glob("*.sh")]
+    golden = [path for name in ("expected", "by_hand", "interactive", "arrays") for path in (HERE / name).glob("*.sh")]
     everything = "\n".join(path.read_text() for path in sorted(golden))
     missing = []
     for template in sorted(shipped("slurm_templates").rglob("*.j2")):

@@ -18,6 +18,7 @@ from tests.cluster import Cluster
 from tests.cluster.faults import PATIENCE_S
 from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
+from tests.slurm.own_program import SLEEPS, wait_for_ranks
 from tests.slurm.test_continuation import COUNTING
 from tests.slurm.user import User
 
@@ -135,6 +136,29 @@ def test_srun_starts_each_process_in_the_image(user: User, container: dict[str, 
     assert sorted(seen) == expected
     third = user.launch("logs", "@last", "--rank", "3").stdout
     assert re.findall(r"RANK (\d)", third) == ["3"]
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("joins", [True, False], ids=["its-container", "another-one"])
+def test_a_shell_is_in_the_image_of_the_rank(user: User, container: dict[str, object], joins: bool) -> None:
+    """Where nsenter cannot join the container, which is so without user namespaces, another one is started."""
+    user.job(SLEEPS, "sleeps.py")
+    user.submit(job(user, container, launcher="srun", processes_per_node=1, script="sleeps.py"))
+    wait_for_ranks(user, 2)
+    env = {}
+    if not joins:
+        programs = user.home / "programs"
+        own = "$(command -v hpc-launch) $(command -v python3)"
+        link = f"mkdir {programs} && ln -s /usr/bin/* {own} {programs} && rm {programs}/nsenter"
+        user.cluster.run(["sh", "-c", link], check=True)
+        env = {"PATH": str(programs)}
+    code = 'echo "$STEP $RANK $HPC_LAUNCH_IMAGE"; cat /data/words; echo; uname -n; pwd; exit 9'
+    done = user.launch("shell", "@last", "--rank", "1", "--", "sh", "-c", code, env=env)
+    seen = ["inside 1 cpu", "of the user", user.nodes()[1], str(user.home)]
+    assert (done.returncode, done.stdout.splitlines()) == (9, seen), done.stderr
+    found = json.loads(user.launch("stacks", "@last", "--json").stdout)
+    assert [(one["ranks"], bool(one["frames"])) for one in found["groups"]] == [([0, 1], True)]
+    assert user.launch("cancel", "@last").returncode == 0
 
 
 @pytest.mark.torch
