@@ -60,7 +60,7 @@ def shell_command(
         wrong = "--node, --rank and --role need a run" if of_job else "--site and --set need a job file"
         raise click.UsageError(wrong)
     if of_job:
-        from hpc_launch.service.submit import allocation
+        from hpc_launch.service.allocation import allocation
 
         words, environment = allocation(Path(run), command, TERMINAL, site=site, sets=sets, pty=pty)
     else:
