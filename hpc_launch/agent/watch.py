@@ -36,6 +36,8 @@ VERDICT_S = 2.5
 """Seconds between two looks whether the attempt is over by its records; the next one takes longer to train."""
 PHASE_S = 0.3
 """Seconds for which the marks of several processes are collected into one event."""
+MOST_READS = 16
+"""How often the pipe is read at the end: a process that is left over may write to it for ever."""
 MARK = re.compile(r"([a-z]{1,16}) (-|[0-9]{1,9})$")
 SAVED = re.compile(r"saved 0 ([0-9]{1,9})$")  # milliseconds
 RAISED = re.compile(r"raised ([0-9]{1,9}) ([0-9]{1,14})$")  # milliseconds
@@ -110,6 +112,10 @@ class Watch:
                     every[self.check_hang] = self.hangs.every_s
                     due[task] = time.time() + (EAGER_LOOK_S if eager else every[task])
         self.note_deaths(set())
+        for _ in range(MOST_READS):
+            if not any(descriptor == 0 for descriptor, _ in poll.poll(0)):
+                break
+            self.note_marks(True)  # written shortly before the end
         self.note_marks(False, last=True)
         self.note_output()
         self.gpus.close()

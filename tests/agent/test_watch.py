@@ -328,3 +328,17 @@ def test_no_program_is_run_by_what_a_rank_says_of_its_environment(tmp_path: Path
         process.wait()
     assert "waits in the kernel" in (tmp_path / "rank-0.txt").read_text()
     assert not (tmp_path / "PWNED").exists()
+
+
+def test_what_a_rank_reports_in_the_moment_of_the_end_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR)
+    os.write(pipe, b"saved 0 1500\nraised 0 1700000000000\n")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    command = [*program("watch"), str(tmp_path), "0", str(gone.pid), "--phases", str(tmp_path / "pipe")]
+    subprocess.run(command, stdin=pipe, check=True, timeout=patience(30))
+    os.close(pipe)
+    lines = (tmp_path / "agent" / "node-0.jsonl").read_text().splitlines()
+    assert {"saved", "raised"} <= {json.loads(line)["event"] for line in lines}
