@@ -86,6 +86,8 @@ class Watch:
         parent = open_pidfd(self.launcher)
         if parent is not None:
             poll.register(parent, select.POLLIN)
+        if not self.options.each_process:
+            self.oom_kills.note(-1, self.launcher)  # for ranks that end before they are found
         if self.options.phases:
             poll.register(0, select.POLLIN)  # the pipe, open for both ways: it never ends
         every = {

@@ -248,16 +248,15 @@ class OomKills:
     def killed(self, rank: int) -> Optional[bool]:
         """Whether a rank that just ended was OOM-killed; None if unknown.
 
-        An unchanged counter of the node proves that it was not; a changed one may stem from other processes.
+        An unchanged counter of the node proves that it was not; a changed one may stem from other processes, and then
+        that of its cgroup decides, which counts the kills that no limit of the cgroup caused, too (cgroups.rst).
         """
         host = oom_kills_of_host()
         if host is not None and host == self.before_on_host:
             return False
         files, before = self.before.get(rank, ([], None))
         now = oom_kills(files)
-        if now is not None and before is not None and now > before:
-            return True
-        return None if host is not None or now is None or before is None else False
+        return None if now is None or before is None else now > before
 
 
 class NetworkRates:

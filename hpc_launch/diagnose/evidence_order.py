@@ -14,15 +14,15 @@ reports the loss of another that ended, with or without a word. Where nothing de
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.diagnose import process_ends
 from hpc_launch.diagnose.diagnosis import CONSEQUENCE, SYMPTOM, Candidate, Quote
-from hpc_launch.diagnose.evidence import AgentNote, Evidence, NodeExit, WorkerFailure
-from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS
+from hpc_launch.diagnose.evidence import AgentNote, Evidence, LogScan, NodeExit, WorkerFailure
+from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS, counted
 from hpc_launch.diagnose.root_cause import choose, compared, without_a_line
 from hpc_launch.diagnose.torchrun_failures import workers_of
 
@@ -51,6 +51,8 @@ class RankEnd(Struct, frozen=True):
     """When the watcher saw that its process had ended: then `time` is exact."""
     raised: bool = False
     """Whether `time` is that of its exception."""
+    noted: float | None = None
+    """When the file with its code was written, which may be by another clock."""
 
 
 def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candidate]) -> Candidate | None:
@@ -85,17 +87,11 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if not spoken or any(scan.complete for scan in evidence.logs):  # nobody lost a rank that left, or it was done
         ends = [end for end in ends if end.code != 0] or ends
     first = first_of(ends, solid)
-    if first is not None and _is_victim(first, solid):
-        # The launcher ends others only after the first one ended, which a watcher may see a moment late; and nobody
-        # makes another process end with a code of its own, or by a signal that launchers do not send.
-        before = (
-            end
-            for end in ends
-            if (end.code or 0) > 1
-            or (_is_sudden(end) and end.code not in _BY_OTHERS)
-            or (end.gone is not None and first.gone is not None and end.gone <= first.gone)
-        )
+    if _is_victim(first or ends[0], solid):
+        before = (end for end in ends if _may_come_before(end, first or ends[0]))
         first = next((end for end in before if not _is_victim(end, solid)), first)
+    if first is None and root.rank is None and root.order >= SYMPTOM:  # as a launcher passes it on
+        root = next((_of_end(end, solid) for end in ends if end.code), root)
     if first is None:
         return root if _is_own(root) else replace(root, rank=None, node=None)
     own = _own(first, solid)
@@ -109,7 +105,9 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
         return own
     lost = choose([one for one in spoken if one.rank == first.rank])
     if first.code == process_ends.ABORT and spoken:  # an exception of C++ ends its process in this way: NCCL's watchdog
-        return lost or root
+        after = any(end.rank == root.rank and _may_come_before(first, end) for end in ends)
+        if lost or not after or root.failure_class == "nccl_timeout":
+            return lost or root
     if lost is None or _is_sudden(first):
         return _of_end(first, solid)
     return _at(lost, first)
@@ -118,12 +116,27 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
 def first_of(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | None:
     """The first to fail; of several that were seen to end at once the only one that lost no other, or the only one with
     a cause of its own; else none."""
-    tied = [end for end in ends if end.time == ends[0].time] if ends[0].gone is not None else list(ends[:1])
+    tied = [end for end in ends if _when(end) == _when(ends[0])] if ends[0].gone is not None else list(ends[:1])
     if len(tied) > 1:
         tied = [end for end in tied if end.code != process_ends.TERMINATED and not _is_victim(end, solid)]
     if len(tied) > 1:
         tied = [end for end in tied if _own(end, solid) or end.code not in (None, 0, 1)]
     return tied[0] if len(tied) == 1 else None
+
+
+def _before(one: RankEnd, other: RankEnd) -> bool:
+    """Whether one ended before the other, by the files with their codes, else as the watchers saw it."""
+    if one.noted and other.noted:
+        return one.noted < other.noted
+    return (one.gone or math.inf) < (other.gone or 0.0)
+
+
+def _may_come_before(end: RankEnd, victim: RankEnd) -> bool:
+    """Whether it may be the loss of this one that the victim reports: its own end, or one that was seen no later."""
+    if (end.code or 0) > 1 or (_is_sudden(end) and end.code not in _BY_OTHERS):
+        return True  # nobody makes another process end with such a code, and no launcher sends such a signal
+    at_once = end.gone is not None and end.gone == victim.gone and end.code != process_ends.TERMINATED
+    return at_once or _before(end, victim)
 
 
 def _is_sudden(end: RankEnd) -> bool:
@@ -132,9 +145,9 @@ def _is_sudden(end: RankEnd) -> bool:
 
 
 def _is_victim(end: RankEnd, solid: Sequence[Candidate]) -> bool:
-    """Whether all that a rank reports is the loss of others."""
+    """Whether all that a rank reports is the loss of others, or an exception whose words are lost."""
     words = [one for one in solid if one.rank == end.rank and one.code is None and one.order < SYMPTOM]
-    return bool(words) and not _is_sudden(end) and not any(map(_is_own, words))
+    return bool(words or end.raised) and not _is_sudden(end) and not any(map(_is_own, words))
 
 
 def _is_short(evidence: Evidence) -> bool:
@@ -177,25 +190,51 @@ def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
     """
     lines = [one for one in solid if one.rank is not None and (one.code is not None or one.rule == _MPI_END)]
     lines = sorted((one for one in lines if one.order != ENDED_BY_OTHERS), key=lambda one: (one.source, one.line))
-    codes = {one.rank: one.code for one in reversed(lines) if one.code is not None}
-    codes.update((one.rank, one.code) for one in evidence.node_exits if one.rank is not None)
+    codes = {one.rank: one.exit_code for scan in evidence.logs for one in scan.workers if one.exit_code is not None}
+    codes.update((one.rank, one.code) for one in reversed(lines) if one.code is not None)
+    files = {one.rank: one for one in evidence.node_exits if one.rank is not None}
+    codes.update((rank, one.code) for rank, one in files.items())
     whole = 0 if evidence.end is not None and evidence.end.exit_code == 0 else None  # then every rank ended with 0
+    seen = {note.rank: note for note in evidence.notes if note.kind in _ENDED and note.rank is not None}
+    left = _left(evidence.logs, seen)
     found: dict[int, RankEnd] = {}
-    for note in evidence.notes:
-        if note.kind in _ENDED and note.rank is not None:
-            found[note.rank] = _of_note(note, codes.get(note.rank, whole))
+    for rank, note in seen.items():
+        end = _of_note(note, codes.get(rank, 0 if rank in left else whole))
+        found[rank] = replace(end, noted=files[rank].time) if rank in files else end
     reported: list[NodeExit | WorkerFailure] = [*evidence.node_exits, *workers_of(evidence)]
     for told in reported:
         if told.rank is not None:
-            found.setdefault(told.rank, _reported(told))
+            found.setdefault(told.rank, _reported(told, evidence))
     ends = list(found.values()) or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
-    return sorted(ends, key=lambda one: math.inf if one.time is None else one.time)
+    # A launcher ends others, by SIGTERM, only after one has ended.
+    lost = [end for end in ends if end.code == process_ends.TERMINATED]
+    lost = [end for end in lost if any(one.code != 0 and _before(one, end) for one in ends)]
+    ends = [end for end in ends if end not in lost] or ends
+    return sorted(ends, key=_when)
 
 
-def _reported(one: NodeExit | WorkerFailure) -> RankEnd:
+def _when(end: RankEnd) -> tuple[float, float]:
+    """When it failed, and when its process had ended."""
+    return math.inf if end.time is None else end.time, end.gone or 0.0
+
+
+def _left(logs: Iterable[LogScan], seen: Mapping[int, AgentNote]) -> set[int]:
+    """The ranks that ended with 0: before one that failed, and torchrun lists all workers of its node that did."""
+    left: set[int] = set()
+    for scan in logs:
+        listed = {one.rank for one in scan.workers}
+        last = max((seen[rank].time or 0.0 for rank in listed & seen.keys()), default=0.0)
+        here = (note for note in seen.values() if note.node == scan.node and (note.time or math.inf) <= last)
+        left.update(note.rank for note in here if note.rank is not None and note.rank not in listed)
+    return left
+
+
+def _reported(one: NodeExit | WorkerFailure, evidence: Evidence) -> RankEnd:
     code, line = (one.code, 0) if isinstance(one, NodeExit) else (one.exit_code, one.exit_line)
     quote, code = Quote(one.file, line, f"it ended with {code}"), code and process_ends.unfolded(code)
-    return RankEnd(one.rank or 0, quote, one.node or None, one.time, code)
+    memory = counted(one.rank, one.node, evidence)
+    noted = one.time if isinstance(one, NodeExit) else None
+    return RankEnd(one.rank or 0, quote, one.node or None, one.time, code, memory, noted=noted)
 
 
 def _of_note(note: AgentNote, known: int | None) -> RankEnd:

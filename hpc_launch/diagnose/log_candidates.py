@@ -202,7 +202,10 @@ def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> 
         failure_class, cause, order = owned, raised_by.cause_of(owned), min(order, 39)
     verdict, advice = rule.verdict, rule.advice
     if hit.code is not None:
-        ended = process_ends.meaning(hit.code, _counted(hit, evidence))
+        memory = counted(hit.rank, hit.node, evidence)
+        if memory is None and rule.id == "slurm-task-signal":  # srun calls a kill for lack of memory by its name
+            memory = False
+        ended = process_ends.meaning(hit.code, memory)
         failure_class, order = ended.failure_class, max(order, ended.order)
         cause, verdict = ended.cause or cause, ended.verdict or verdict
         advice = ended.advice if hit.code < 0 else advice or ended.advice
@@ -227,19 +230,16 @@ def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> 
     )
 
 
-def _counted(hit: Hit, evidence: Evidence) -> bool | None:
-    """Whether a kill for lack of memory was counted, where a process ended; None if nobody counted.
-
-    srun calls such a kill by its name, so that another SIGKILL is none.
-    """
+def counted(rank: int | None, node: str | None, evidence: Evidence) -> bool | None:
+    """Whether a kill for lack of memory was counted, where a process ended; None if nobody counted."""
     ends = [note for note in evidence.notes if note.kind in ("death", "spared", "oom_kill")]
-    here = hit.node if hit.node in evidence.nodes else None  # torchrun may know its host by another name
-    mine = [note for note in ends if note.rank == hit.rank] or [note for note in ends if here in (None, note.node)]
+    here = node if node in evidence.nodes else None  # torchrun may know its host by another name
+    mine = [note for note in ends if note.rank == rank] or [note for note in ends if here in (None, note.node)]
     if any(note.kind == "oom_kill" for note in mine):
         return True
     seen = any(note.kind == "spared" or note.signal == 9 or note.oom_kill is not None for note in mine)
     steps = evidence.scheduler is not None and evidence.scheduler.steps
-    return False if seen or steps or hit.rule == "slurm-task-signal" else None
+    return False if seen or steps else None
 
 
 def _of_numbers(scan: LogScan) -> list[Candidate]:

@@ -8,6 +8,7 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpc_launch.diagnose import process_ends
 from hpc_launch.diagnose.diagnosis import Candidate
 from hpc_launch.diagnose.evidence import Evidence, Hit, WorkerFailure
 from hpc_launch.diagnose.log_candidates import is_denied, of_hit
@@ -122,8 +123,12 @@ def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
 
 
 def workers_of(evidence: Evidence) -> list[WorkerFailure]:
-    """Failed workers that torchrun did not end itself, earliest first; torchrun's own claim only breaks ties."""
-    workers = [worker for scan in evidence.logs for worker in scan.workers if worker.exit_code != -15]
+    """Failed workers that torchrun did not end itself, earliest first; torchrun's own claim only breaks ties.
+
+    It ends the others by SIGTERM. Where that ended all of them, somebody else sent it.
+    """
+    every = [worker for scan in evidence.logs for worker in scan.workers]
+    workers = [worker for worker in every if worker.exit_code != process_ends.TERMINATED] or every
     return sorted(
         workers,
         key=lambda worker: (

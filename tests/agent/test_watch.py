@@ -17,6 +17,7 @@ import pytest
 
 from hpc_launch.agent import job_processes as processes
 from hpc_launch.agent import watch_hang as hangs
+from hpc_launch.agent.watch_node import OomKills
 from tests.agent.program import program
 from tests.busy import patience
 from tests.cluster.faults import wait_until
@@ -342,3 +343,15 @@ def test_what_a_rank_reports_in_the_moment_of_the_end_is_recorded(tmp_path: Path
     os.close(pipe)
     lines = (tmp_path / "agent" / "node-0.jsonl").read_text().splitlines()
     assert {"saved", "raised"} <= {json.loads(line)["event"] for line in lines}
+
+
+@pytest.mark.parametrize(("count", "killed"), [("oom_kill 3\n", False), ("oom_kill 4\n", True), ("", None)])
+def test_where_the_node_counted_kills_of_others_the_cgroup_of_a_rank_decides(
+    tmp_path: Path, count: str, killed: bool | None
+) -> None:
+    file = tmp_path / "memory.events"
+    file.write_text(count)
+    kills = OomKills()
+    kills.before_on_host = -1
+    kills.before[0] = ([str(file)], 3)
+    assert kills.killed(0) is killed

@@ -107,6 +107,27 @@ FIRST = [
         (ended(1, 5.0, code=139), ended(0, 5.1)), LOST.format(0), "segfault_or_abort", 1, id="a folded signal"
     ),
     pytest.param((ended(0, 5.0, signal=11), ended(1, 5.1, signal=15)), "", "segfault_or_abort", 0, id="not a word"),
+    pytest.param(
+        (ended(0, 5.1, raised=4.9), ended(1, 5.0)),
+        "[launch.py:259:sigkill_handler] ['rank.sh', '--local_rank=0'] exits with return code = 1\n",
+        "segfault_or_abort",
+        1,
+        id="its words are lost",
+    ),
+    pytest.param(
+        (ended(0, 5.2, raised=5.0), ended(1, 5.2, raised=5.0), ended(2, 5.1, code=2)),
+        LOST.format(0) + LOST.format(1),
+        "user_code_error",
+        2,
+        id="two lost it at once",
+    ),
+    pytest.param(
+        (ended(0, 5.2, code=1, raised=5.0), ended(1, 5.1, signal=6)),
+        LOST.format(0),
+        "segfault_or_abort",
+        1,
+        id="aborted without a word",
+    ),
     *(
         pytest.param(
             (ended(0, 5.0, code=1, raised=4.9), ended(1, 5.1, signal=number)),
@@ -168,6 +189,30 @@ def test_the_file_with_its_code_tells_how_a_rank_ended() -> None:
     assert (found.failure_class, found.default_verdict, found.first_failure.rank) == ("segfault_or_abort", "RETRY", 1)
 
 
+@pytest.mark.parametrize("code", [137, 3])
+def test_files_with_codes_have_one_clock_while_the_watcher_of_a_node_may_be_late(code: int) -> None:
+    """srun ended rank 0, which had lost rank 1, whose watcher was held up."""
+    exits = (NodeExit("n1", 143, "logs/rank-0.exit", 6.0, 0), NodeExit("n2", code, "logs/rank-1.exit", 5.0, 1))
+    notes = (ended(0, 6.0, raised=5.1), ended(1, 6.4))
+    found = why_run("FAILED", 1, {"node-0.log": LOST.format(0)}, notes=notes, node_exits=exits)
+    assert (found.cause, found.first_failure.rank) == (
+        "task_died_by_signal" if code == 137 else "task_exit_nonzero",
+        1,
+    )
+
+
+@pytest.mark.parametrize("who", ["watcher", "torchrun", "files"])
+def test_where_all_were_asked_to_end_the_code_of_the_step_is_no_cause(who: str) -> None:
+    logs = {
+        "batch.log": "[hpc-launch 2026-11-26 06:54:59] the step ended with exit code 1\n",
+        "node-0.log": LISTED.format(rank=1, code=-15) + LISTED.format(rank=0, code=-15) if who == "torchrun" else "",
+    }
+    notes = (ended(0, SEEN, signal=15), ended(1, SEEN, signal=15)) if who == "watcher" else ()
+    exits = [NodeExit("n1", 143, f"logs/rank-{rank}.exit", SEEN, rank) for rank in (0, 1)] if who == "files" else []
+    found = why_run("FAILED", 1, logs, notes=notes, node_exits=tuple(exits), nodes=("n1",))
+    assert (found.failure_class, found.cause) == ("unknown", "task_died_by_signal")
+
+
 def test_a_rank_that_nobody_saw_end_left_with_0_where_the_whole_step_did() -> None:
     found = why_run(
         "COMPLETED", 0, {"batch.log": ""}, notes=(ended(0, 5.1), ended(1, 5.0, code=0)), unfinished="step 5 of 14"
@@ -186,8 +231,8 @@ LISTED = f"""Root Cause (first observed failure):
 [0]:
   time      : {time.strftime("%Y-%m-%d_%H:%M:%S", time.localtime(SEEN))}
   host      : localhost
-  rank      : 1 (local_rank: 1)
-  exitcode  : 137 (pid: 30772)
+  rank      : {{rank}} (local_rank: {{rank}})
+  exitcode  : {{code}} (pid: 30772)
   error_file: <N/A>
 ============================================================
 """
@@ -196,8 +241,23 @@ WHOLE = AgentNote("spared", FILE, "nothing was killed for lack of memory", "n1",
 
 @pytest.mark.parametrize("notes", [(WHOLE,), (ended(0, SEEN + 0.2, signal=15),), (ended(0, SEEN + 0.2), WHOLE)])
 def test_a_rank_that_ended_before_its_watcher_saw_it_is_in_torchruns_list(notes: tuple[AgentNote, ...]) -> None:
-    found = why_run("FAILED", 1, {"batch.log": "", "node-0.log": LISTED}, notes=notes, nodes=("n1",))
+    found = why_run(
+        "FAILED", 1, {"batch.log": "", "node-0.log": LISTED.format(rank=1, code=137)}, notes=notes, nodes=("n1",)
+    )
     assert (found.failure_class, found.default_verdict, found.first_failure.rank) == ("segfault_or_abort", "RETRY", 1)
+
+
+def test_a_rank_that_nobody_saw_end_left_with_0_where_torchrun_does_not_list_it() -> None:
+    text = "step 6/6 loss 1\n" + LOST.format(0) + LISTED.format(rank=0, code=1)
+    notes = (ended(0, SEEN + 0.1, code=1), ended(1, SEEN))
+    found = why_run("FAILED", 1, {"batch.log": "", "node-0.log": text}, notes=notes, nodes=("n1",))
+    assert (found.failure_class, found.first_failure.rank) == ("nccl_system_error", 0)
+
+
+def test_a_code_of_137_is_no_lack_of_memory_where_the_node_counted_none() -> None:
+    exits = (NodeExit("", 137, "logs/rank-1.exit", SEEN, 1),)
+    found = why_run("FAILED", 1, {"batch.log": ""}, notes=(WHOLE,), node_exits=exits, nodes=("n1",))
+    assert (found.failure_class, found.default_verdict) == ("segfault_or_abort", "RETRY")
 
 
 TRACE = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 40, in main\n    go()\n'
