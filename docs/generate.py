@@ -426,8 +426,8 @@ Evidence decides in this order; what a program prints never outranks what comes 
 5. words.
 
 A SIGKILL is a lack of memory only where one was counted, or where nobody counted. The rank that ended first is the
-first failure, with its own exception or without a word, unless it only reports the loss of another one. If nothing
-decides, no rank is named.
+first failure, with its own exception or without a word, unless it only reports the loss of another one, or a launcher
+ended it by SIGTERM after that one. If nothing decides, no rank is named.
 
 In steps:
 
@@ -461,7 +461,7 @@ you trusted its file (`sites add … --trust DIGEST`):
   cause: fs_stale_or_io              # one of the causes below
   class: filesystem_error            # only if it differs from the class of the cause
   order: 20
-  match: 'tape robot (?P<node>\\S+) is busy'   # groups: node (at fault), at (mentioned), rank, peer, how
+  match: 'tape robot (?P<node>\\S+) is busy'   # groups: node (at fault), at (mentioned), rank, local (rank), peer, how
   verdict: RETRY                     # only if it differs from the verdict of the class
   advice: wait for the robot
   source: our wiki

@@ -158,6 +158,8 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
         ended_on = {one.node for one in solid if one.rule in {"slurm-cancelled", "slurm-step-cancelled"}}
         if len(ended_on) == 1:
             node = ended_on.pop()
+    if rank is not None and node is None:
+        node = next((one.node for one in solid if one.rank == rank and one.node), None)
     own = (end.time for end in ends if end.rank == rank)
     return FirstFailure(_known_name(node, evidence), rank, next(own, None) if time is None else time)
 

@@ -34,6 +34,8 @@ class Hit(Struct, frozen=True):
     """The number of the node at fault in the job, where the line gives that instead of its name."""
     peer: str | None = None
     """The address at the other end of a connection."""
+    local_rank: int | None = None
+    """Where a launcher gives that instead of the rank."""
     later_progress: int = 0
     """How many steps of the training were seen after this line in the same log."""
     earlier: bool = False

@@ -14,20 +14,22 @@ reports the loss of another that ended, with or without a word. Where nothing de
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.diagnose import process_ends
 from hpc_launch.diagnose.diagnosis import CONSEQUENCE, SYMPTOM, Candidate, Quote
-from hpc_launch.diagnose.evidence import AgentNote, Evidence, LogScan, NodeExit, WorkerFailure
+from hpc_launch.diagnose.evidence import AgentNote, Evidence, NodeExit, WorkerFailure
 from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS, counted
 from hpc_launch.diagnose.root_cause import choose, compared, without_a_line
 from hpc_launch.diagnose.torchrun_failures import workers_of
 
-_MPI_END = "mpi-abort"
-"""The rule for what mpirun reports of a rank that ended the others."""
+_NAMES_FIRST = frozenset({"mpi-abort", "launcher-first"})
+"""The rules for what launchers report of a rank that ended before the others."""
+_WAITS = frozenset({"rdzv_timeout", "rdzv_connect"})
+"""What a rank reports that waited for others, which may have ended before they joined."""
 _ENDED = frozenset({"death", "oom_kill", "spared", "left"})
 _NEAR_S = 30.0
 """So long before a silence was seen to begin may the end of the rank lie that the others wait for."""
@@ -63,6 +65,9 @@ def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candida
     if root is None:
         ends = [] if evidence.alive else first_ends(evidence, solid)
         return _of_end(ends[0], solid) if ends and ends[0].code else None
+    if root.cause in _WAITS and root.rank is not None:
+        waiting = {one.rank for one in solid if one.cause in _WAITS} | {None}
+        root = choose([one for one in solid if _is_own(one) and one.rank not in waiting]) or root
     return compared(_by_ends(root, evidence, solid), evidence)
 
 
@@ -103,7 +108,7 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
         return _of_end(first, solid) if own is None and _is_sudden(first) else root
     if own is not None:
         return own
-    lost = choose([one for one in spoken if one.rank == first.rank])
+    lost = choose([one for one in spoken if one.rank == first.rank or (one.rank is None and first.code in (None, 1))])
     if first.code == process_ends.ABORT and spoken:  # an exception of C++ ends its process in this way: NCCL's watchdog
         after = any(end.rank == root.rank and _may_come_before(first, end) for end in ends)
         if lost or not after or root.failure_class == "nccl_timeout":
@@ -116,7 +121,7 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
 def first_of(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | None:
     """The first to fail; of several that were seen to end at once the only one that lost no other, or the only one with
     a cause of its own; else none."""
-    tied = [end for end in ends if _when(end) == _when(ends[0])] if ends[0].gone is not None else list(ends[:1])
+    tied = [end for end in ends if end.time == ends[0].time] if ends[0].gone is not None else list(ends[:1])
     if len(tied) > 1:
         tied = [end for end in tied if end.code != process_ends.TERMINATED and not _is_victim(end, solid)]
     if len(tied) > 1:
@@ -132,11 +137,11 @@ def _before(one: RankEnd, other: RankEnd) -> bool:
 
 
 def _may_come_before(end: RankEnd, victim: RankEnd) -> bool:
-    """Whether it may be the loss of this one that the victim reports: its own end, or one that was seen no later."""
-    if (end.code or 0) > 1 or (_is_sudden(end) and end.code not in _BY_OTHERS):
-        return True  # nobody makes another process end with such a code, and no launcher sends such a signal
+    """Whether it may be the loss of this one that the victim reports: an end that others cause by no signal or code of
+    theirs, or one that was seen no later."""
+    alone = (end.code or 0) > 1 or (_is_sudden(end) and end.code not in _BY_OTHERS)
     at_once = end.gone is not None and end.gone == victim.gone and end.code != process_ends.TERMINATED
-    return at_once or _before(end, victim)
+    return alone or at_once or _before(end, victim)
 
 
 def _is_sudden(end: RankEnd) -> bool:
@@ -188,45 +193,34 @@ def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
 
     Those are the watchers, which a rank may outrun, the files with exit codes, srun's lines, and torchrun's list.
     """
-    lines = [one for one in solid if one.rank is not None and (one.code is not None or one.rule == _MPI_END)]
+    lines = [one for one in solid if one.rank is not None and (one.code is not None or one.rule in _NAMES_FIRST)]
     lines = sorted((one for one in lines if one.order != ENDED_BY_OTHERS), key=lambda one: (one.source, one.line))
-    codes = {one.rank: one.exit_code for scan in evidence.logs for one in scan.workers if one.exit_code is not None}
+    seen = {note.rank: note for note in evidence.notes if note.kind in _ENDED and note.rank is not None}
+    codes: dict[int | None, int | None] = {}
+    for scan in evidence.logs:  # torchrun lists all workers of its node that failed: who ended before them did well
+        listed = {one.rank: one.exit_code for one in scan.workers}
+        last = max((seen[rank].time or 0.0 for rank in listed if rank in seen), default=0.0)
+        here = [rank for rank, note in seen.items() if note.node == scan.node and (note.time or math.inf) <= last]
+        codes.update((rank, 0) for rank in here)
+        codes.update(listed)
     codes.update((one.rank, one.code) for one in reversed(lines) if one.code is not None)
     files = {one.rank: one for one in evidence.node_exits if one.rank is not None}
     codes.update((rank, one.code) for rank, one in files.items())
     whole = 0 if evidence.end is not None and evidence.end.exit_code == 0 else None  # then every rank ended with 0
-    seen = {note.rank: note for note in evidence.notes if note.kind in _ENDED and note.rank is not None}
-    left = _left(evidence.logs, seen)
     found: dict[int, RankEnd] = {}
     for rank, note in seen.items():
-        end = _of_note(note, codes.get(rank, 0 if rank in left else whole))
+        end = _of_note(note, codes.get(rank, whole))
         found[rank] = replace(end, noted=files[rank].time) if rank in files else end
     reported: list[NodeExit | WorkerFailure] = [*evidence.node_exits, *workers_of(evidence)]
     for told in reported:
         if told.rank is not None:
             found.setdefault(told.rank, _reported(told, evidence))
     ends = list(found.values()) or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
-    # A launcher ends others, by SIGTERM, only after one has ended.
-    lost = [end for end in ends if end.code == process_ends.TERMINATED]
-    lost = [end for end in lost if any(one.code != 0 and _before(one, end) for one in ends)]
-    ends = [end for end in ends if end not in lost] or ends
-    return sorted(ends, key=_when)
-
-
-def _when(end: RankEnd) -> tuple[float, float]:
-    """When it failed, and when its process had ended."""
-    return math.inf if end.time is None else end.time, end.gone or 0.0
-
-
-def _left(logs: Iterable[LogScan], seen: Mapping[int, AgentNote]) -> set[int]:
-    """The ranks that ended with 0: before one that failed, and torchrun lists all workers of its node that did."""
-    left: set[int] = set()
-    for scan in logs:
-        listed = {one.rank for one in scan.workers}
-        last = max((seen[rank].time or 0.0 for rank in listed & seen.keys()), default=0.0)
-        here = (note for note in seen.values() if note.node == scan.node and (note.time or math.inf) <= last)
-        left.update(note.rank for note in here if note.rank is not None and note.rank not in listed)
-    return left
+    # A launcher ends others, by SIGTERM, only after one has failed.
+    asked = [end for end in ends if end.code == process_ends.TERMINATED]
+    asked = [end for end in asked if any(one.code != 0 and _before(one, end) for one in ends)]
+    ends = [end for end in ends if end not in asked] or ends
+    return sorted(ends, key=lambda one: math.inf if one.time is None else one.time)
 
 
 def _reported(one: NodeExit | WorkerFailure, evidence: Evidence) -> RankEnd:

@@ -31,11 +31,9 @@ def ended_well(evidence: Evidence, solid: list[Candidate]) -> bool:
         return False
     if facts is not None and (facts.state.split()[:1] != ["COMPLETED"] or facts.derived_exit_code):
         return False  # a scheduler that does not respond does not contradict
-    if from_scheduler(evidence):
-        return False  # an out-of-memory step, say; what only the watcher saw, the job survived
-    if any(exit_.code != 0 for exit_ in evidence.node_exits):
-        return False
-    return evidence.unfinished is None
+    # An out-of-memory step, say; what only the watcher saw, the job survived.
+    failed = from_scheduler(evidence) or any(exit_.code != 0 for exit_ in evidence.node_exits)
+    return not failed and evidence.unfinished is None
 
 
 def _looks_done(evidence: Evidence) -> bool:
@@ -132,8 +130,7 @@ def without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate 
     failed = [exit_ for exit_ in evidence.node_exits if exit_.code not in {0, 143, 271}]
     if failed:
         exit_ = min(failed, key=lambda one: math.inf if one.time is None else one.time)
-        what = "the launcher" if exit_.rank is None else f"rank {exit_.rank}"
-        quotes = (Quote(exit_.file, 0, f"{what} on {exit_.node} ended with {exit_.code}"),)
+        quotes = (Quote(exit_.file, 0, f"it ended with {exit_.code} on {exit_.node}"),)
         return Candidate("user_code_error", "task_exit_nonzero", 66, quotes, exit_.node, exit_.rank, exit_.time)
     lines = sum(scan.lines for scan in evidence.logs)
     warned = choose(faint) if not evidence.of_a_run and lines <= SHORT else None

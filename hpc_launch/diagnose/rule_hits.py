@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from hpc_launch.diagnose.evidence import Hit
 from hpc_launch.diagnose.log_line import FAINT, LogLine, line_time, year_of
 from hpc_launch.diagnose.process_ends import code_of
@@ -96,6 +98,8 @@ class Tracebacks:
 
 _BY_DEEPSPEED = re.compile(r"(?:\[[A-Z]{4,8}\] )?\[(?:launch|runner|multinode_runner)\.py:\d+:\w+\] ")
 """How the lines of its launchers begin, after the time (deepspeed/utils/logging.py)."""
+_RANGE = re.compile(r"\[(\d+)[^\]]*\]")
+"""Several nodes of srun, of which the first has the first task."""
 _FIRST_HITS = 30
 """How many hits of one rule are kept from the beginning of a log, and from its end."""
 
@@ -149,6 +153,8 @@ class RuleHits:
             for rank, number in self._traces.unfinished:
                 self._add("py-traceback", {}, LogLine("Traceback (most recent call last):", rank), number, time)
         hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]
+        if self._node is None and all(hit.rank is None for hit in hits):  # then nothing shows another node
+            hits = [replace(hit, rank=hit.local_rank) for hit in hits]
         return sorted(hits, key=lambda hit: hit.line)
 
     def _add(
@@ -166,13 +172,14 @@ class RuleHits:
         known = place.time if place is not None else None
         rank = groups.get("rank") or groups.get("rank2")
         frame, frame_line = self._traces.frame(line.rank, number)
-        how = groups.get("how")
+        how, local = groups.get("how"), groups.get("local")
+        node = groups.get("node") or groups.get("at") or line.node or self._node
         hit = Hit(
             rule=rule,
             file=self._name,
             line=number,
             text=text.strip()[:600],
-            node=groups.get("node") or groups.get("at") or line.node or self._node,
+            node=_RANGE.sub(r"\1", node) if node else None,
             rank=int(rank) if rank else line.rank if line.rank is not None else self._rank,
             time=time if known is None else known,
             frame=frame,
@@ -184,6 +191,7 @@ class RuleHits:
             blames=groups.get("node"),
             node_index=int(index) if (index := groups.get("index")) else None,
             peer=groups.get("peer") or groups.get("peer2"),
+            local_rank=int(local) if local else None,
             code=self._rules.rules[rule].code if how is None else code_of(how),
         )
         first, last = self._hits.setdefault(hit.rule, ([], []))

@@ -225,8 +225,8 @@ CAUSES = "causes.yaml"
 CLASSES = "classes.yaml"
 
 LONGEST_PATTERN = 2000
-_RANK = re.compile(r"\(\?P<rank2?>[^)]*\)?")
-_NUMBER = re.compile(r"\(\?P<rank2?>(?:\\d|\[0-9\])(?:\+|\{\d+(?:,\d+)?\})?\)")
+_RANK = re.compile(r"\(\?P<(?:rank2?|local)>[^)]*\)?")
+_NUMBER = re.compile(r"\(\?P<\w+>(?:\\d|\[0-9\])(?:\+|\{\d+(?:,\d+)?\})?\)")
 
 
 def parse_rules(

@@ -123,10 +123,8 @@ def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
 
 
 def workers_of(evidence: Evidence) -> list[WorkerFailure]:
-    """Failed workers that torchrun did not end itself, earliest first; torchrun's own claim only breaks ties.
-
-    It ends the others by SIGTERM. Where that ended all of them, somebody else sent it.
-    """
+    """Failed workers that torchrun did not end itself, by SIGTERM, unless that ended all of them; earliest first.
+    torchrun's own claim only breaks ties."""
     every = [worker for scan in evidence.logs for worker in scan.workers]
     workers = [worker for worker in every if worker.exit_code != process_ends.TERMINATED] or every
     return sorted(
