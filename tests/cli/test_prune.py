@@ -29,6 +29,8 @@ def ended(home: Home, *names: str, body: str = "true", folder: str | None = "/ch
     """Runs that are over, with `checkpoint:` in their jobs: `folder` in the run folder, or an absolute one."""
     runs = [home.submit(body, name=name) for name in names]
     home.call("watch", *(run.name for run in runs), code=0 if body == "true" else 1)
+    while not all(run.attempt(1).final.exists() for run in runs):
+        home.call("list")  # `watch` may know the end before the scheduler has said so for good
     for run in runs if folder is not None else ():
         plan = read_record(run.attempt(1).plan, PlanRecord)
         assert plan is not None
