@@ -49,7 +49,8 @@ def allocation(
         confirm_cost(ready, listener)
         asked = [one for one in ready.plan.directives if one.option not in OF_BATCH]
         options = [f"--{one.option}" if one.value is None else f"--{one.option}={one.value}" for one in asked]
-        words = ["salloc", *options, "bash", "-c", IN_ALLOCATION, "bash", *(["--pty"] if pty else []), *words]
+        inside = ["bash", "-c", IN_ALLOCATION, "bash", *(["--pty"] if pty else []), *words]
+        words = ["salloc", *options, *inside]
     return words, environment
 
 

@@ -27,7 +27,7 @@ from tests.view.home import Home
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = {
-    "logs", "report", "watch", "render", "nodes ticket", "config megatron", "config slurm", "completion", "mcp",
+    "logs", "report", "watch", "render", "nodes ticket", "config megatron", "config slurm", "completion", "mcp", "shell",
 }  # fmt: skip
 """Verbs that print text for other programs or people, or a live view."""
 
@@ -62,6 +62,7 @@ TABLE = {
 """Commands with their exit codes."""
 ELSEWHERE = {
     "prune": "tests/cli/test_prune.py",
+    "stacks": "tests/cli/test_shell.py",
     "drill": "tests/retry/test_drill_run.py",
     "containers build": "tests/slurm/test_apptainer_images.py",
     "containers pull": "tests/images/test_pull_image.py",

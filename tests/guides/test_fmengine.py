@@ -75,7 +75,7 @@ def test_each_line_is_taken_over_or_not_needed(conversion: Conversion, words: st
 def test_the_image_is_started_with_what_the_script_gives_it(conversion: Conversion) -> None:
     plan = conversion.prepare().plan
     text = render(plan).replace(str(conversion.output.parent), "HERE")
-    (start,) = re.findall(r"^ *exec (singularity exec .*?fmsys\.sif)", text, re.MULTILINE | re.DOTALL)
+    (start, *_) = re.findall(r"^ *exec (singularity exec .*?fmsys\.sif)", text, re.MULTILINE | re.DOTALL)
     words = start.replace("\\\n", " ").split()
     assert words[:4] == ["singularity", "exec", "--no-eval", "--nv"]
     assert "--home=/home/ann:/home/ann" in words

@@ -182,6 +182,7 @@ def test_only_the_bridge_runs_sbatch_and_only_its_package_asks_slurm() -> None:
     assert [path for path, commands in found.items() if "sbatch" in commands] == [
         Path("schedulers/slurm/submitit_executor.py")
     ]
-    in_the_job = {Path("agent/roles.py")}  # starts steps in its own job
+    # Steps in its own job, and a shell in a job and in an allocation.
+    starts = {Path("agent/roles.py"), Path("service/live_job.py"), Path("service/allocation.py")}
     asks = {path for path, commands in found.items() if commands}
-    assert {path.parent for path in asks - in_the_job} == {Path("schedulers/slurm")}
+    assert {path.parent for path in asks - starts} == {Path("schedulers/slurm")}
