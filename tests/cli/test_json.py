@@ -27,7 +27,8 @@ from tests.view.home import Home
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = {
-    "logs", "report", "watch", "render", "nodes ticket", "config megatron", "config slurm", "completion", "mcp", "shell",
+    "logs", "report", "watch", "render", "nodes ticket", "config megatron", "config slurm", "completion", "mcp",
+    "shell",
 }  # fmt: skip
 """Verbs that print text for other programs or people, or a live view."""
 

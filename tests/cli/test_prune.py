@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -312,6 +313,7 @@ def test_a_link_that_takes_the_place_of_a_folder_meanwhile_leads_nowhere(home: H
 def test_a_run_that_goes_on_between_the_look_and_the_deletion_stays(home: Home) -> None:
     (run,) = ended(home, "run")
     before = found(home)[run.name]
+    time.sleep(1)  # the times of ends are whole seconds
     home.again(run, HELD)
     for let in (False, True):
         if let:
