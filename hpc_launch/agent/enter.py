@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, List
 
 from hpc_launch.agent import job_processes as processes
-from hpc_launch.agent.job_processes import Rank, text_of
+from hpc_launch.agent.job_processes import text_of
+from hpc_launch.agent.ranks import Rank, find_ranks
 from hpc_launch.agent.watch_hang import describe
 
 ENTERED = "HPC_LAUNCH_ENTERED"  # marks what is started here, which is no part of the training
@@ -41,7 +42,7 @@ class Attempt:
         self.variables = {pid: every[pid] for pid in own}
         programs = [pid for pid in own if "/hooks/agent.pyz\0" not in text_of("/proc/%d/cmdline" % pid)]
         first = next((pid for pid in programs if not processes.is_starter(pid)), None)
-        self.ranks = processes.find_ranks(programs, {}) or ({} if first is None else {0: Rank(first, 0, "")})
+        self.ranks = find_ranks(programs, {}) or ({} if first is None else {0: Rank(first, 0, "")})
 
     def enter(self, number: int, prompt: str, command: List[str]) -> None:
         """Become the command. Raises OSError."""

@@ -25,7 +25,8 @@ import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from hpc_launch.agent.job_processes import Rank, below, find_ranks, open_pidfd, stat_of, top_of_node
+from hpc_launch.agent.job_processes import below, open_pidfd, stat_of
+from hpc_launch.agent.ranks import Rank, find_ranks, top_of_node
 from hpc_launch.agent.watch_hang import Gpus, HangDetector
 from hpc_launch.agent.watch_node import Heartbeat, NetworkRates, OomKills, kill_step, memory_mib
 

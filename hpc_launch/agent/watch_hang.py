@@ -15,7 +15,8 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from hpc_launch.agent.job_processes import TICKS, Rank, below, environment_of, send, stat_of, text_of
+from hpc_launch.agent.job_processes import below, environment_of, send, stat_of, text_of
+from hpc_launch.agent.ranks import TICKS, Rank
 
 NVIDIA_FIELDS = (
     "index,utilization.gpu,memory.used,temperature.gpu,power.draw,clocks.sm,clocks_throttle_reasons.active,"

@@ -17,6 +17,7 @@ import pytest
 
 from hpc_launch.agent import job_processes as processes
 from hpc_launch.agent import watch_hang as hangs
+from hpc_launch.agent.ranks import Rank
 from hpc_launch.agent.watch_node import OomKills
 from tests.agent.program import program
 from tests.busy import patience
@@ -322,7 +323,7 @@ def test_no_program_is_run_by_what_a_rank_says_of_its_environment(tmp_path: Path
         (folder / "py-spy").chmod(0o755)
     process = subprocess.Popen(["sleep", "60"], env={"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": str(tmp_path / "venv")})
     try:
-        rank = processes.Rank(process.pid, 0, processes.stat_of(process.pid)[19])
+        rank = Rank(process.pid, 0, processes.stat_of(process.pid)[19])
         hangs.write_stack(rank, str(tmp_path / "rank-0.txt"))
     finally:
         process.kill()
