@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.base.agent_archive import agent_archive
 from hpc_launch.base.errors import Refused, SchedulerError, UsageError
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.installed import ARCHIVE
@@ -24,7 +25,6 @@ from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new
-from hpc_launch.schedulers.agent_archive import agent_archive
 from hpc_launch.site_tools.draft_profile import ProfileDraft, put_gpus
 from hpc_launch.site_tools.host_facts import RUNTIMES, SmokeRecord, models
 from hpc_launch.sites.this_machine import names

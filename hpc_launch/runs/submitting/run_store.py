@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch import __version__
+from hpc_launch.base.agent_archive import agent_archive
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import refuse_replaceable, write_atomic
 from hpc_launch.base.finding_codes import FindingCode
@@ -32,7 +33,6 @@ from hpc_launch.runs.records.plan_record import PlanRecord
 from hpc_launch.runs.records.run_info import CodeInfo, RunInfo, by_this_process
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
-from hpc_launch.schedulers.agent_archive import agent_archive
 from hpc_launch.script.parts import RUNTIME, runtime
 
 

@@ -16,7 +16,7 @@ _MAIN = "from hpc_launch.agent import main\n\nmain()\n"
 _OLDEST = (1980, 1, 1, 0, 0, 0)
 
 
-def _compiled(path: Path) -> bytes | None:
+def _compiled(path: Path, source: bytes) -> bytes | None:
     """The module as this Python has compiled it, if it has, with a header without a time (PEP 552). A Python of another
     version compiles the source beside it (zipimport)."""
     state = path.stat()
@@ -24,18 +24,20 @@ def _compiled(path: Path) -> bytes | None:
     with contextlib.suppress(OSError):
         data = Path(cache_from_source(path)).read_bytes()
         if data.startswith(wanted):
-            return MAGIC_NUMBER + struct.pack("<I", 1) + source_hash(path.read_bytes()) + data[len(wanted) :]
+            return MAGIC_NUMBER + struct.pack("<I", 1) + source_hash(source) + data[len(wanted) :]
     return None
 
 
 @cache
 def agent_archive() -> bytes:
-    """The zipapp: `python3 -I agent.pyz NAME ARGUMENTS`. The same bytes for the same sources. Raises OSError."""
+    """The zipapp: `python3 -I agent.pyz NAME ARGUMENTS`. The same bytes for the same sources, once these are
+    compiled. Raises OSError."""
     files: dict[str, bytes | None] = {"__main__.py": _MAIN.encode(), "hpc_launch/__init__.py": b""}
     for path in sorted(AGENT.glob("*.py")):
         if path not in (HOOKS, PHASES):
-            files[f"hpc_launch/agent/{path.name}"] = path.read_bytes()
-            files[f"hpc_launch/agent/{path.name}c"] = _compiled(path)
+            source = path.read_bytes()
+            files[f"hpc_launch/agent/{path.name}"] = source
+            files[f"hpc_launch/agent/{path.name}c"] = _compiled(path, source)
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, data in files.items():
