@@ -84,7 +84,7 @@ def known_site(script: OldScript, profile: SiteProfile, reference: str | None) -
     fitting = (name for name, one in profile.queues.items() if one.partition == partition and qos in {None, one.qos})
     queue = next(fitting, None) if asked else None
     extra: dict[str, str | bool] = {} if queue else {**asked}
-    chosen = queue or profile.default_queue or next(iter(profile.queues), "")
+    chosen = profile.queue_of(queue)
     exclusive = script.request.get("exclusive") is not None
     if exclusive and chosen in profile.queues and not profile.queues[chosen].whole_nodes:
         extra["exclusive"] = True

@@ -85,7 +85,7 @@ def job_size(draft: PlanDraft) -> JobSize | None:
 
 def _queue(draft: PlanDraft) -> tuple[str, Queue] | None:
     job, site = draft.resolved.job, draft.resolved.site
-    name = job.queue or site.default_queue or next(iter(site.queues), "")
+    name = site.queue_of(job.queue)
     if name in site.queues:
         return name, site.queues[name]
     message = f"site {site.name} has no queue `{name}`"

@@ -187,7 +187,7 @@ def check_image_file(name: str, site: SiteProfile | None) -> list[Check]:
     if settings.runtime == "none":
         message = f"site {site.name if site else ''} has no container runtime"
         raise UsageError(message, "choose another site with --site")
-    queue = site.queues.get(site.default_queue or next(iter(site.queues), "")) if site else None
+    queue = site.queues.get(site.queue_of(None)) if site else None
     node = site.node_classes.get(queue.node_class) if site and queue else None
     container = ContainerPlan(
         runtime=settings.runtime,

@@ -131,9 +131,8 @@ def _after_others(sweep: SweepFolder) -> tuple[str, ...]:
 
 
 def _queue(job: PreparedJob) -> Queue | None:
-    site = job.loaded.resolved.site
-    name = job.loaded.resolved.job.queue or site.default_queue or next(iter(site.queues), "")
-    return site.queues.get(name)
+    resolved = job.loaded.resolved
+    return resolved.site.queues.get(resolved.site.queue_of(resolved.job.queue))
 
 
 BUSY = "another process is submitting them"

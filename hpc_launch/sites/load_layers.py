@@ -50,7 +50,7 @@ def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
                 return current
         return None
 
-    queue_name = requested("queue") or profile.default_queue or next(iter(profile.queues), "")
+    queue_name: Any = profile.queue_of(requested("queue"))  # not checked yet
     queue = profile.queues.get(queue_name) if isinstance(queue_name, str) else None
     node = profile.node_classes.get(queue.node_class) if queue else None
     stack = requested("environment", "stack") or (queue and queue.stack) or (node and node.stack)
@@ -175,7 +175,7 @@ def resolve(
         raise Refused(findings)
     if profile.scheduler.kind == "local":
         profile = this_machine.with_local_hardware(profile, job.max_nodes)
-    queue = profile.queues.get(job.queue or profile.default_queue or next(iter(profile.queues), ""))
+    queue = profile.queues.get(profile.queue_of(job.queue))
     if queue is not None and queue.internet is not None:
         profile = replace(profile, internet=queue.internet)
     late: dict[str, Text] = {}

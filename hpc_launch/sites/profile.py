@@ -235,6 +235,10 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     defaults: Annotated[dict[str, Any], JobKeys] = {}
     """Job file keys that apply unless the job overrides them, such as `env`."""
 
+    def queue_of(self, asked: str | None) -> str:
+        """The name of the queue of a job that asks for this one, or for none; '' where the site has no queues."""
+        return asked or self.default_queue or next(iter(self.queues), "")
+
 
 class AgentLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What assistants may submit by `hpc-launch mcp`. Hours are those of one GPU, with all attempts of a job."""
