@@ -17,7 +17,6 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.json_records import file_lines, line_record, record_text
 from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.prepare.prepare import PreparedJob
-from hpc_launch.service.check import CheckedFile
 from hpc_launch.sites.profile import AgentLimits
 from hpc_launch.sites.read_profile import read_user_overlay
 
@@ -81,13 +80,6 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def jobs_of(checked: CheckedFile) -> list[tuple[PreparedJob, int]]:
-    """The jobs that a submission leads to, each with how many of it."""
-    if checked.stages is not None:
-        return [(job, checked.stages.points.get(name, 1)) for name, job in checked.stages.jobs.items()]
-    return [(checked.first, len(checked.sweep.points) if checked.sweep is not None else 1)]
-
-
 def gpu_hours(jobs: Sequence[tuple[PreparedJob, int]]) -> tuple[float, float]:
     """The most that one of these jobs, and all together, may use with all attempts. Raises UsageError."""
     most = total = 0.0
@@ -108,9 +100,8 @@ def check_limits(limits: AgentLimits, jobs: Sequence[tuple[PreparedJob, int]], b
     used = sum(one.gpu_hours for one in today)
     for prepared, _ in jobs:
         resolved = prepared.loaded.resolved
-        queue = resolved.job.queue or resolved.site.default_queue or next(iter(resolved.site.queues), "")
         _refuse_other("site", prepared.plan.site, limits.sites)
-        _refuse_other("queue", queue, limits.queues)
+        _refuse_other("queue", resolved.site.queue_of(resolved.job.queue), limits.queues)
     if most > limits.gpu_hours_per_job:
         attempts = "with all its attempts (`retry.max_attempts`)"
         raise _beyond(f"a job may use {most:g} GPU hours {attempts}", f"{limits.gpu_hours_per_job:g} for a job")

@@ -22,7 +22,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from hpc_launch import __version__
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.base.installed import module_command
-from hpc_launch.mcp_server.limits import Journal, JournalEntry, check_limits, jobs_of, read_limits
+from hpc_launch.mcp_server.limits import Journal, JournalEntry, check_limits, read_limits
 from hpc_launch.retry.decision import next_attempt
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.run_index import user_index
@@ -174,7 +174,7 @@ def submit(job: str, site: str | None = None, sets: list[str] = []) -> dict[str,
     def act(journal: Journal) -> tuple[str | None, float, Any]:
         _options(site, sets)
         checked = check_file(Path(_job(job)), site=site, sets=sets)
-        hours = check_limits(_limits(), jobs_of(checked), journal.entries())
+        hours = check_limits(_limits(), checked.jobs, journal.entries())
         done = submit_checked(checked, user_index(os.environ), confirmed=True)
         return done.run.name, hours, done.as_json()
 

@@ -34,6 +34,13 @@ class CheckedFile(Struct, frozen=True):
     avoided: tuple[str, ...] = ()
     """Hosts that node health excludes, where no scheduler chooses them."""
 
+    @property
+    def jobs(self) -> list[tuple[PreparedJob, int]]:
+        """The jobs that a submission leads to, each with the number of its points."""
+        if self.stages is not None:
+            return [(job, self.stages.points.get(name, 1)) for name, job in self.stages.jobs.items()]
+        return [(self.first, len(self.sweep.points) if self.sweep is not None else 1)]
+
 
 def check_file(job: JobSource, *, site: str | None, sets: Sequence[str], listener: Listener = QUIET) -> CheckedFile:
     """Check a job for submission, whatever it describes. Raises Refused with all errors, UsageError."""

@@ -138,12 +138,12 @@ def submit(
 
     Raises what `submit_new` and `submit_points` raise.
     """
-    if checked.stages is not None:
-        return _submit_pipeline(checked.stages, checked.sets, index, listener, confirmed=confirmed)
-    sweep = checked.sweep
-    if not confirmed:
-        confirm_cost(checked.first, listener, len(sweep.points) if sweep is not None else 1)
+    for job, number in () if confirmed else checked.jobs:
+        confirm_cost(job, listener, number)
     warn_about_node_health(checked.first.plan, listener)
+    if checked.stages is not None:
+        return _submit_pipeline(checked.stages, checked.sets, index, listener)
+    sweep = checked.sweep
     warn_about_shared_checkpoints(checked.first.plan, index, listener)
     if sweep is not None:
         return _submit_sweep(sweep, checked.sets, index, listener, wait=wait)
@@ -240,15 +240,10 @@ def _submit_sweep(
     return submitted_points(sweep, progress)
 
 
-def _submit_pipeline(
-    prepared: PreparedPipeline, sets: Sequence[str], index: Index, listener: Listener, *, confirmed: bool
-) -> Submitted:
+def _submit_pipeline(prepared: PreparedPipeline, sets: Sequence[str], index: Index, listener: Listener) -> Submitted:
     """Submit the stages that are due at once; the others follow when those are over."""
     from hpc_launch.prepare.prepare_pipeline import create_pipeline
     from hpc_launch.service.poll import poll_pipeline
 
-    for name, one in {} if confirmed else prepared.jobs.items():
-        confirm_cost(one, listener, prepared.points.get(name, 1))
-    warn_about_node_health(prepared.first.plan, listener)
     pipeline = create_pipeline(prepared, sets, index=index)
     return submitted_stages(poll_pipeline(pipeline.run, index, listener))
