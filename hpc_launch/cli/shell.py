@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from hpc_launch.api.run_calls import find
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, set_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
-from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.schedulers.slurm.run_command import submission_environment
 from hpc_launch.service.live_job import live_job, stacks
@@ -65,7 +65,7 @@ def shell_command(
         words, environment = allocation(Path(run), command, TERMINAL, site=site, sets=sets, pty=pty)
     else:
         index, environment = user_index(os.environ), submission_environment()
-        job = live_job(find_run(run, index), index, TERMINAL, role=place["role"])
+        job = live_job(find(run, listener=TERMINAL).one(), index, TERMINAL, role=place["role"])
         node, rank = job.place(choose_node(place["node"], job.attempt) if place["node"] else None, rank)
         prompt = f"[{job.run.name} rank {rank} \\h] \\w \\$ "
         words = job.command([node], [str(rank), prompt, *command], terminal=pty)
@@ -91,7 +91,7 @@ def stacks_command(run: str, role: str | None, as_json: bool) -> None:
     hpc-launch stacks tiny-gpt --json
     """
     index = user_index(os.environ)
-    job = live_job(find_run(run, index), index, TERMINAL, role=role)
+    job = live_job(find(run, listener=TERMINAL).one(), index, TERMINAL, role=role)
     groups, silent = stacks(job)
     if as_json:
         echo_json({"run": job.run.name, "attempt": job.attempt.number, "groups": groups, "not_seen": silent})
