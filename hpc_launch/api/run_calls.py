@@ -41,7 +41,7 @@ def runs(
     """The user's runs that meet all conditions, newest first, each with its `last` status.
 
     Args:
-        state: A state, such as `failed`, or several; `active` stands for all that are not over.
+        state: A state, such as `failed`, or several; `active` selects all that are not final.
         since: Only those submitted since then: an age such as `1d` or a `timedelta`, seconds since the epoch, or a
             `datetime`.
         site: Only those on this site.

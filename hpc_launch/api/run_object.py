@@ -43,8 +43,8 @@ class RunFailed(UserError):
 class Run:
     """A run, or a sweep, a pipeline or a stage of one. `find`, `runs` and `submit` return them.
 
-    An object holds a name and a folder only: it may be kept, pickled and used from several threads, and what it
-    answers is read anew from the run's files and the scheduler. `await run` is `run.wait()` without blocking.
+    An object holds only a name and a folder: you can keep it, pickle it and use it from several threads. Each method
+    reads the run's files and asks the scheduler again. `await run` is `run.wait()` without blocking.
 
     Attributes:
         name: Its name, as `hpc-launch list` shows it.
