@@ -123,6 +123,7 @@ def test_a_stop_file_ends_the_run_after_a_checkpoint(tmp_path: Path) -> None:
     assert_same_bits(state(stopped, 4), state(whole, 4))
 
 
+@pytest.mark.prove
 def test_damaged_checkpoints_are_passed_over(tmp_path: Path) -> None:
     args = ("--steps", "4", "--checkpoint-every", "2", "--resume", "auto", "--checkpoint-dir", tmp_path)
     undisturbed = train(*args)

@@ -57,8 +57,8 @@ def compare(strategies: list[str], models: list[dict[str, int]], processes: int,
         assert expected == pytest.approx(one["peak"], rel=0.05), (one, processes)
 
 
+@pytest.mark.prove
 @pytest.mark.torch
-@pytest.mark.slow
 def test_the_states_of_one_model(tmp_path: Path) -> None:
     compare(["ddp", "fsdp"], [random.Random(15).choice(MODELS)], 2, tmp_path)
 

@@ -43,7 +43,7 @@ def test_a_stage_of_a_pipeline_is_a_server_and_its_client(tmp_path: Path) -> Non
     assert "largest error 0.0" in completed(tmp_path, "evaluate/pipeline.yaml")
 
 
-@pytest.mark.slow
+@pytest.mark.prove  # a Ray cluster on the nodes of a job of Slurm is in tests/slurm/test_roles_ray.py
 @pytest.mark.torch("ray")
 def test_a_program_uses_all_nodes_of_its_ray_cluster(tmp_path: Path) -> None:
     log = completed(tmp_path, "ray-train/job.yaml", f"environment.python={sys.executable}")

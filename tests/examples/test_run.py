@@ -117,6 +117,7 @@ def test_a_code_for_accelerate_launch_trains_under_torchrun(job: str, kind: str,
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.prove
 @pytest.mark.torch("deepspeed")
 def test_gpt_neox_starts_its_own_processes(team: Team) -> None:
     folder = _folder(team, "gpt-neox") / "configs"

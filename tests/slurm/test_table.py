@@ -115,7 +115,7 @@ def test_an_accelerator_finds_zero_in_its_environment(user: User, alone: list[fl
     ("stage", "launcher"),
     [
         prove(1, "deepspeed"),
-        (2, "deepspeed"),
+        prove(2, "deepspeed"),
         prove(3, "deepspeed"),
         prove(2, "torchrun"),
         prove(3, "torchrun"),

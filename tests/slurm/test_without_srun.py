@@ -174,7 +174,15 @@ def test_variables_arguments_and_secrets_arrive_and_no_one_else_sees_them(site: 
     assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.parametrize("rank", [prove(0), 3])
+@pytest.mark.parametrize(
+    ("site", "rank"),
+    [
+        ("openmpi", 3),
+        prove("openmpi", 0),
+        *[prove(kind, rank) for kind in ("pdsh", "ibrun", "mpich") for rank in (0, 3)],
+    ],
+    indirect=["site"],
+)
 def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(site: Site, rank: int) -> None:
     assert site.wait(site.job(SLEEPS + f"    if os.environ['RANK'] == '{rank}': raise SystemExit(7)\n")) == 1
     assert site.user.status()["attempts"][0]["exit_code"] == 7, site.log()
@@ -221,6 +229,7 @@ def test_a_launcher_that_puts_ranks_elsewhere_is_found_out(site: Site) -> None:
     assert "ranks do not follow the order of the nodes" in site.log()
 
 
+@pytest.mark.prove
 def test_ibrun_starts_the_node_check(user_in_trouble: User) -> None:
     user = user_in_trouble
     user.site(SITES["ibrun"])
