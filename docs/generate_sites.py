@@ -1,10 +1,11 @@
-"""Generate docs/sites, a page per shipped profile and an overview (`make docs`). A test fails if they are outdated."""
+"""Generate docs/reference/sites: a page per shipped profile, and an overview (`make docs`). A test compares them."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from docs.page_links import relative
 from docs.site_page import MADE, UNKNOWN, Shipped, launcher_of, page, request, runtime_of, table
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.installed import shipped
@@ -13,7 +14,7 @@ from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import fill
 
-HERE = Path(__file__).parent / "sites"
+HERE = Path(__file__).parent / "reference" / "sites"
 
 
 def shipped_profiles() -> list[Shipped]:
@@ -67,7 +68,8 @@ def overview(profiles: list[Shipped]) -> str:
         "network",
         "internet",
     )
-    return "\n".join([*README.strip().splitlines(), "", *table(head, rows)]) + "\n"
+    text = "\n".join([*README.strip().splitlines(), "", *table(head, rows)]) + "\n"
+    return relative(text, HERE / "README.md")
 
 
 README = f"""
@@ -78,12 +80,12 @@ README = f"""
 To use a profile, set `site: NAME` in the job file or `--site NAME`. Put your account and other personal settings into
 `user.yaml`.
 
-The tests render the same [job file](../../tests/golden/shipped/job.yaml) for each of these sites. It names no queue, no
-number of GPUs and no launcher. The table shows the result in each site's default queue. The page of a site gives the
+The tests render the same [job file](../../../tests/golden/shipped/job.yaml) for each of these sites. It names no queue,
+no number of GPUs and no launcher. The table shows the result in each site's default queue. The page of a site gives the
 source of each fact and its grade, what is not known, and how the script differs from the site's own example.
 
 Unless its page says otherwise, a profile has not been tried on its system: read the script before your first job, and
-report errors. Centres can [take over their profile](../for-centres.md).
+report errors. Centres can [take over their profile](how-to/for-centres.md).
 """
 
 
@@ -101,7 +103,7 @@ def main() -> None:
         path.unlink()
     for path, text in made.items():
         if not path.exists() or path.read_text("utf-8") != text:
-            print(path.relative_to(HERE.parent.parent))
+            print(path.relative_to(HERE.parents[2]))
             path.write_text(text, "utf-8")
     sys.exit(0)
 

@@ -1,4 +1,4 @@
-"""The tables of docs/json.md: one for each comment `<!-- fields of TYPE -->`, with the fields of a type of
+"""The tables of docs/reference/json.md: one for each comment `<!-- fields of TYPE -->`, with the fields of a type of
 docs/output_types and of the objects inside it.
 """
 

@@ -1,4 +1,4 @@
-"""The reference of docs/python.md: signatures and docstrings of the Python API."""
+"""The reference of docs/reference/python.md: signatures and docstrings of the Python API."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """hpc-launch: one YAML file in, a finished training run out, on any Slurm cluster.
 
-`import hpc_launch as hl` gives the functions of the command line as a Python API (docs/python.md). Each name is
+`import hpc_launch as hl` gives the functions of the command line as a Python API (the page Python). Each name is
 imported when it is first used.
 """
 

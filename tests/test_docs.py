@@ -190,7 +190,7 @@ def test_no_page_names_a_folder_of_the_machine_it_was_written_on(page: str) -> N
     assert not re.findall(rf"{re.escape(str(REPOSITORY))}\b|/root/|/tmp/", text_of(page))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/verbs.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/verbs.md"])
 def test_every_verb_is_there(page: str) -> None:
     found = re.findall(r"^(?:\| `|## )([a-z]+)", text_of(page), re.MULTILINE)
     assert set(VERBS) <= set(found)
@@ -217,14 +217,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_there_are_jobs_and_sites_to_look_at() -> None:
-    assert {page for page, _ in JOBS} >= {"README.md", "docs/job-file.md"}
-    assert set(SITES) >= {"README.md", "docs/site-profile.md"}
+    assert {page for page, _ in JOBS} >= {"README.md", "docs/reference/job-file.md"}
+    assert set(SITES) >= {"README.md", "docs/reference/site-profile.md"}
 
 
 @pytest.mark.parametrize(("page", "block"), JOBS)
 def test_job_files_on_the_pages_are_right(page: str, block: str, home: Path) -> None:
     Path("job.yaml").write_text(block, encoding="utf-8")
-    Path("site.yaml").write_text(SITES.get(page, SITES["docs/site-profile.md"]), encoding="utf-8")
+    Path("site.yaml").write_text(SITES.get(page, SITES["docs/reference/site-profile.md"]), encoding="utf-8")
     assert [str(finding) for finding in validate_job(Path("job.yaml"), site="./site.yaml")] == []
     _fits(block, "job")
 
@@ -255,24 +255,24 @@ def _validator(schema: str) -> jsonschema.Draft202012Validator:
 def test_excerpts_of_the_script_are_in_a_golden_script() -> None:
     golden = [path.read_text() for path in (REPOSITORY / "tests" / "golden" / "expected").glob("*.sh")]
     golden += [path.read_text() for path in (REPOSITORY / "slurm_templates" / "parts").glob("*.sh")]
-    shown = blocks(text_of("docs/how-a-run-works.md"), "bash")
+    shown = blocks(text_of("docs/explanation/how-a-run-works.md"), "bash")
     assert len(shown) > 5
     assert not [block for block in shown if not any(block in script for script in golden)]
 
 
-@pytest.mark.parametrize("page", ["docs/how-a-run-works.md", "docs/json.md"])
+@pytest.mark.parametrize("page", ["docs/explanation/how-a-run-works.md", "docs/reference/json.md"])
 def test_every_state_of_a_run_is_explained(page: str) -> None:
     assert not [state for state in RUN_STATES if state not in text_of(page)]
 
 
 def test_the_fields_of_status_are_those_of_the_page() -> None:
-    (shown,) = (block for block in blocks(text_of("docs/json.md"), "json") if "state_source" in block)
+    (shown,) = (block for block in blocks(text_of("docs/reference/json.md"), "json") if "state_source" in block)
     told, real = json.loads(shown), {**status().as_json(), **time_json(time_account([], 0, 1))}
     assert list(told) == list(real)
     assert list(told["attempts"][0]) == list(real["attempts"][0])
     assert list(told["progress"]) == list(real["progress"])
     assert list(told["time"]) == list(real["time"])
-    assert not [category for category in CATEGORIES if f"| `{category}` |" not in text_of("docs/goodput.md")]
+    assert not [category for category in CATEGORIES if f"| `{category}` |" not in text_of("docs/how-to/goodput.md")]
 
 
 # --- Findings ---
@@ -611,7 +611,7 @@ def _printed(code: str) -> list[str]:
 
 
 def _sections() -> dict[str, str]:
-    parts = re.split(r"^### (HL\d{3})$", text_of("docs/findings.md"), flags=re.MULTILINE)
+    parts = re.split(r"^### (HL\d{3})$", text_of("docs/reference/findings.md"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -641,9 +641,9 @@ def test_the_example_of_a_finding_is_what_is_printed(code: str, home: Path) -> N
 
 
 def test_each_threat_names_a_test_that_exists() -> None:
-    rows = re.findall(r"^\| .* \| `(tests/\S+\.py)::(\w+)` \|$", text_of("docs/security.md"), re.MULTILINE)
+    rows = re.findall(r"^\| .* \| `(tests/\S+\.py)::(\w+)` \|$", text_of("docs/explanation/security.md"), re.MULTILINE)
     assert len(rows) > 20
     for file, name in rows:
         assert f"\ndef {name}(" in (REPOSITORY / file).read_text(), f"{file}::{name}"
-    threats = text_of("docs/security.md").partition("## Threats")[2]
+    threats = text_of("docs/explanation/security.md").partition("## Threats")[2]
     assert len(re.findall(r"^\| (?!threat)", threats, re.MULTILINE)) == len(rows), "each row ends with a test"

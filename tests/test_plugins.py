@@ -151,7 +151,7 @@ def test_the_example_is_as_small_as_it_can_be_and_what_the_page_shows() -> None:
     lines = {name: len(text.splitlines()) for name, text in texts.items()}
     assert lines["launcher.py"] + lines["spawn.sh.j2"] <= 40
     assert lines["spool.py"] + lines["queue.sh"] <= 200
-    page = (EXAMPLE.parent.parent / "docs" / "plugins.md").read_text()
+    page = (EXAMPLE.parent.parent / "docs" / "how-to" / "plugins.md").read_text()
     shown = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert len(shown) == 2
     assert not [block for block in shown if not any(block in text for text in texts.values())]

@@ -80,7 +80,7 @@ def test_the_help_names_documentation_that_is_in_it(installed: Path, tmp_path: P
     said = run(installed / "bin" / "hpc-launch", "--help", cwd=tmp_path)
     page = Path(said.partition("Documentation:")[2].split()[0])
     assert page.is_relative_to(installed)
-    assert (page.parent / "recovery.md").is_file(), "messages name pages"
+    assert (page.parents[1] / "how-to" / "recovery.md").is_file(), "messages name pages"
 
 
 def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""The types of what the verbs print with `--json`: the schemas of docs/schema/output and the tables of docs/json.md are
-generated from them, and the tests check the output against them.
+"""The types of what the verbs print with `--json`: the schemas of docs/schema/output and the tables of the page JSON
+(docs/reference/json.md) are generated from them, and the tests check the output against them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OUTPUTS: Mapping[str, tuple[Any, ...]] = {
     "plan": (jobs.Plan, jobs.Layouts),
     "validate": (list[Finding],),
 }
-"""By verb, in the order of docs/verbs.md: the types of its output, which depend on its options."""
+"""By verb, in the order of docs/reference/verbs.md: the types of its output, which depend on its options."""
 
 
 def checked(verb: str, value: Any) -> Any:

@@ -12,7 +12,7 @@ class Output(Struct, forbid_unknown_fields=True):
 
 
 def doc(text: str) -> Meta:
-    """The meaning of a field, in Markdown: for its schema and its row in docs/json.md."""
+    """The meaning of a field, in Markdown: for its schema and its row in docs/reference/json.md."""
     return Meta(description=text)
 
 
@@ -22,7 +22,7 @@ Verdict = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP
 class Finding(Output):
     """An error or a warning about a file."""
 
-    code: Annotated[str, doc("stable code; each has a section on the page [findings](findings.md)")]
+    code: Annotated[str, doc("stable code; each has a section on the page [findings](reference/findings.md)")]
     severity: Annotated[
         Literal["error", "warning"],
         doc("`error`: nothing is submitted; `warning`: does not prevent submission"),

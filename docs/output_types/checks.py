@@ -38,7 +38,7 @@ class HostProblem(Output):
     """Why a run cannot use a host."""
 
     host: Annotated[str, doc("the host")]
-    message: Annotated[str, doc("what is wrong; it begins with the code of a [finding](findings.md)")]
+    message: Annotated[str, doc("what is wrong; it begins with the code of a [finding](reference/findings.md)")]
     hint: Annotated[str | None, doc("what to do, as text for people")]
 
 
@@ -58,8 +58,9 @@ class Level(Output):
     name: Annotated[
         str,
         doc(
-            "the [level](doctor.md): `hosts`, `job`, `modules`, `imports`, `image`, `limits`, `reservations`, `queue`, "
-            "`nodes`, `bench`, or a size of the ladder (`one GPU`, `one process`, `one node`, `two nodes`, `whole job`)"
+            "the [level](how-to/doctor.md): `hosts`, `job`, `modules`, `imports`, `image`, `limits`, `reservations`, "
+            "`queue`, `nodes`, `bench`, or a size of the ladder (`one GPU`, `one process`, `one node`, `two nodes`, "
+            "`whole job`)"
         ),
     ]
     state: Annotated[Literal["ok", "failed", "not checked"], doc("the result")]

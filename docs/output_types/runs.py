@@ -29,7 +29,8 @@ class Submitted(Output):
     ]
     folder: Annotated[str | None, doc("the run folder")]
     jobs: Annotated[
-        list[str] | UnsetType, doc("only of a [sweep](sweeps.md): the ids of all arrays and jobs that were submitted")
+        list[str] | UnsetType,
+        doc("only of a [sweep](how-to/sweeps.md): the ids of all arrays and jobs that were submitted"),
     ] = UNSET
     points: Annotated[int | UnsetType, doc("only of a sweep: its number of points")] = UNSET
     left: Annotated[int | UnsetType, doc("only of a sweep: number of points that wait for room in the queue")] = UNSET
@@ -39,7 +40,7 @@ class Submitted(Output):
     ] = UNSET
     stages: Annotated[
         dict[str, State | None] | UnsetType,
-        doc("only of a [pipeline](pipelines.md): the states of its stages; null with `--dry-run`"),
+        doc("only of a [pipeline](how-to/pipelines.md): the states of its stages; null with `--dry-run`"),
     ] = UNSET
 
 
@@ -86,14 +87,14 @@ class Attempt(Output):
     submitted: Annotated[float | None, doc("when it was submitted")]
     started: Annotated[float | None, doc("when it started")]
     ended: Annotated[float | None, doc("when it ended")]
-    failure_class: Annotated[str | None, doc("[failure class](failures.md); null until a driver has decided")] = field(
-        name="class"
-    )
+    failure_class: Annotated[
+        str | None, doc("[failure class](reference/failures.md); null until a driver has decided")
+    ] = field(name="class")
     verdict: Annotated[
         Verdict | None,
         doc(
-            "[what follows](recovery.md#the-verdict); null until a driver has decided. Your own run is ENDING until "
-            "then; another user's run may be FAILED and continue while the `verdict` of its last attempt is null"
+            "[what follows](how-to/recovery.md#the-verdict); null until a driver has decided. Your own run is ENDING "
+            "until then; another user's run may be FAILED and continue while the `verdict` of its last attempt is null"
         ),
     ]
     evidence: Annotated[list[Evidence], doc("lines that support the diagnosis")]
@@ -147,7 +148,7 @@ class Successor(Output):
 
 
 class Time(Output):
-    """Seconds by [category](goodput.md). They add up to the wall time."""
+    """Seconds by [category](how-to/goodput.md). They add up to the wall time."""
 
     queued: Annotated[float, doc("waiting in the queue")]
     starting: Annotated[float, doc("from the start of a job to the first step")]
@@ -171,20 +172,21 @@ class ListedRun(Output):
     run: Annotated[str, doc("the run's full name")]
     name: Annotated[str, doc("the job's name")]
     site: Annotated[str, doc("the site")]
-    state: Annotated[State, doc("[what they mean](how-a-run-works.md#states)")]
+    state: Annotated[State, doc("[what they mean](explanation/how-a-run-works.md#states)")]
     reason: Annotated[str | None, doc("the reason, as text for people; its wording may change")]
     job_id: Annotated[str | None, doc("job id of the newest attempt")]
     state_source: Annotated[
         Source,
         doc(
             "where the state comes from; `local` is the scheduler of `--site local`, `ssh` the first host of a site "
-            "without Slurm, `scheduler` one of [another package](plugins.md)"
+            "without Slurm, `scheduler` one of [another package](how-to/plugins.md)"
         ),
     ]
     state_age_s: Annotated[float | None, doc("age of the source's information")]
     progress: Annotated[Progress, doc("the training's progress")]
     roles: Annotated[
-        list[Role] | UnsetType, doc("only of a job with [roles](roles.md): what each role of the newest attempt does")
+        list[Role] | UnsetType,
+        doc("only of a job with [roles](how-to/roles.md): what each role of the newest attempt does"),
     ] = UNSET
     hosts: Annotated[
         list[str] | UnsetType,
@@ -193,7 +195,8 @@ class ListedRun(Output):
     successor: Annotated[
         Successor | UnsetType,
         doc(
-            "only while the run's next job waits for the end of the newest one ([recovery](recovery.md#the-successor))"
+            "only while the run's next job waits for the end of the newest one "
+            "([recovery](how-to/recovery.md#the-successor))"
         ),
     ] = UNSET
     phase: Annotated[
@@ -201,7 +204,7 @@ class ListedRun(Output):
         doc(
             "only while the run starts: `node_check`, `staging`, `roles`, `start`, `container_start`, "
             "`imports`, `rendezvous`, `first_collective` or `first_step` "
-            "([what they mean](how-a-run-works.md#the-phases-of-a-start))"
+            "([what they mean](explanation/how-a-run-works.md#the-phases-of-a-start))"
         ),
     ] = UNSET
     waiting_for: Annotated[
@@ -266,14 +269,14 @@ class FirstFailure(Output):
     node: Annotated[str | None, doc("the node, if the evidence names it")]
     rank: Annotated[int | None, doc("the rank, if the evidence names it")]
     time: Annotated[float | None, doc("when")]
-    role: Annotated[str | UnsetType, doc("only of a job with [roles](roles.md): the role")] = UNSET
+    role: Annotated[str | UnsetType, doc("only of a job with [roles](how-to/roles.md): the role")] = UNSET
     exit_code: Annotated[int | UnsetType, doc("only of a job with roles: the exit code of the role")] = UNSET
 
 
 class Remark(Output):
     """Something that may make a run slow."""
 
-    kind: Annotated[str, doc("one of the [kinds](watching.md#when-a-training-is-slow)")]
+    kind: Annotated[str, doc("one of the [kinds](how-to/watching.md#when-a-training-is-slow)")]
     node: Annotated[str | None, doc("the node on which it was seen")]
     rank: Annotated[int | None, doc("the rank at which it was seen")]
     text: Annotated[str, doc("what was seen, as text for people")]
@@ -287,10 +290,10 @@ class Why(Output):
     level: Annotated[
         Literal["scheduler", "infrastructure", "workload", "unknown"], doc("who can do something about it")
     ]
-    failure_class: Annotated[str, doc("[class](failures.md) of the root cause; `unknown` for an unfinished run")] = (
-        field(name="class")
-    )
-    cause: Annotated[str | None, doc("the specific [cause](failures.md); null for a success")]
+    failure_class: Annotated[
+        str, doc("[class](reference/failures.md) of the root cause; `unknown` for an unfinished run")
+    ] = field(name="class")
+    cause: Annotated[str | None, doc("the specific [cause](reference/failures.md); null for a success")]
     verdict: Annotated[
         Verdict,
         doc(
@@ -313,7 +316,7 @@ class Why(Output):
         str | UnsetType | None,
         doc(
             "only of a run that ended before its first step: the [phase of its start]"
-            "(how-a-run-works.md#the-phases-of-a-start) and the nodes that were missing, as text for people"
+            "(explanation/how-a-run-works.md#the-phases-of-a-start) and the nodes that were missing, as text for people"
         ),
     ] = UNSET
     state: Annotated[

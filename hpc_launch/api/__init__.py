@@ -1,1 +1,1 @@
-"""The Python API: `import hpc_launch as hl`. The command line is built on it, and docs/python.md describes it."""
+"""The Python API: `import hpc_launch as hl`. The command line is built on it; its page is docs/reference/python.md."""

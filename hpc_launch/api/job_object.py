@@ -36,7 +36,7 @@ def _signature() -> inspect.Signature:
 
 
 class Job:
-    """A training job. Its keywords are the keys of a job file (docs/job-file.md), with the same values.
+    """A training job. Its keywords are the keys of a job file (docs/reference/job-file.md), with the same values.
 
         Job(name="tiny-gpt", script="train.py", nodes=8, time="02:00:00", args={"lr": 3e-4})
 

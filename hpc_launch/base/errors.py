@@ -22,7 +22,7 @@ from hpc_launch.base.findings import Finding, Place, errors, in_order
 
 
 class UserError(Exception):
-    """An error with a hint. `exit_code` is the command's exit code (listed in docs/verbs.md)."""
+    """An error with a hint. `exit_code` is the command's exit code (listed in docs/reference/verbs.md)."""
 
     exit_code = 1
     findings: tuple[Finding, ...] = ()
@@ -39,7 +39,7 @@ class UserError(Exception):
 
     @property
     def code(self) -> str | None:
-        """The code of the first finding that is an error, such as `HL010`: a section of docs/findings.md."""
+        """The code of the first finding that is an error, such as `HL010`: a section of docs/reference/findings.md."""
         return next((finding.code.value for finding in errors(self.findings)), None)
 
     @property

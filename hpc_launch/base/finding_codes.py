@@ -1,7 +1,7 @@
 """The registry of finding codes: every finding of hpc-launch has one of these.
 
-A code is stable: once released, it never gets another meaning. docs/findings.md has a section for each, which begins
-with the title here.
+A code is stable: once released, it never gets another meaning. Each has a section on the page of findings, which
+begins with the title here.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Place(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """One error (nothing is submitted) or warning. `code` has a section in docs/findings.md."""
+    """One error (nothing is submitted) or warning. `code` has a section in docs/reference/findings.md."""
 
     code: FindingCode
     message: str

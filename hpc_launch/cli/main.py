@@ -64,7 +64,7 @@ class Verbs(LazyGroup):
         from hpc_launch.base.installed import shipped
 
         with formatter.section("Documentation"):
-            formatter.write(f"  {shipped('docs')}/verbs.md\n")  # not wrapped: it is to be copied
+            formatter.write(f"  {shipped('docs')}/reference/verbs.md\n")  # not wrapped: it is to be copied
             formatter.write_text("and the pages beside it")
         super().format_epilog(ctx, formatter)
 

@@ -66,7 +66,7 @@ class Tracker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: Literal["wandb", "tensorboard", "mlflow", "neptune"]
     """`wandb` is Weights & Biases; `tensorboard` writes files to the run folder. All attempts continue one run of
-    the tracker ([details](continuation.md#one-run-of-the-tracker))."""
+    the tracker ([continuation](how-to/continuation.md#one-run-of-the-tracker))."""
     mode: Literal["online", "offline"] | None = None
     """wandb: `online` sends data while the job runs; `offline` writes to the run folder for a later `wandb sync`.
     Default: as the site's `internet` allows."""
@@ -251,10 +251,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     progress: ProgressPatterns = ProgressPatterns()
     """How to read the progress from the log."""
     notify: Notify | None = None
-    """Messages about the run: when, and to whom ([details](notifications.md)). Default: none."""
+    """Messages about the run: when, and to whom ([notifications](how-to/notifications.md)). Default: none."""
     roles: Annotated[dict[str, Role], Meta(examples=[{"train": {"script": "train.py", "ends": "job"}}])] = {}
-    """Several programs in one job, by name ([details](roles.md)). The job's other keys are those of each role, unless
-    it has its own."""
+    """Several programs in one job, by name ([roles](how-to/roles.md)). The job's other keys are those of each role,
+    unless it has its own."""
     sweep: Sweep | None = None
     """Runs that differ in some values: they become job arrays, a run for each point."""
     exclude: list[str] = []

@@ -80,7 +80,7 @@ class BatchKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to retry automatically, and how often. The page [recovery](recovery.md) lists the verdict for each class."""
+    """What to retry automatically, and how often ([recovery](how-to/recovery.md) lists the verdict for each class)."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=10_000)] = 20
     """Maximum number of attempts, including the first. Attempts that made progress and ended by the time limit or

@@ -142,7 +142,7 @@ def finding(code: str) -> dict[str, Any]:
     """What a finding such as HL201 means, and what to do."""
     from hpc_launch.base.installed import shipped
 
-    text = (shipped("docs") / "findings.md").read_text("utf-8")
+    text = (shipped("docs") / "reference" / "findings.md").read_text("utf-8")
     _, found, after = text.partition(f"## {code}")
     if not found or not code.startswith("HL"):
         raise UsageError(f"no finding has the code {code}")

@@ -28,7 +28,7 @@ BUSY: frozenset[Category] = frozenset({"training", "repeated"})
 
 @dataclass(frozen=True)
 class Interval:
-    """A part of a run's time, in seconds since the epoch. `phase`: of a start (docs/how-a-run-works.md)."""
+    """A part of a run's time, in seconds since the epoch. `phase`: of a start (docs/explanation/how-a-run-works.md)."""
 
     begin: float
     end: float

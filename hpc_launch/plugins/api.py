@@ -1,4 +1,4 @@
-"""What a package imports that adds a launcher, a container runtime or a scheduler (docs/plugins.md)."""
+"""What a package imports that adds a launcher, a container runtime or a scheduler (docs/how-to/plugins.md)."""
 
 from hpc_launch.base.errors import NoContact, NotNow, NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.user_dirs import state_folder

@@ -1,4 +1,4 @@
-"""Launchers, container runtimes and schedulers of other installed packages: entry points (docs/plugins.md).
+"""Launchers, container runtimes and schedulers of other installed packages: entry points (docs/how-to/plugins.md).
 
 Packages are looked up only when a file holds a name that hpc-launch itself does not have, or when the names are listed.
 """

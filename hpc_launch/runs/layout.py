@@ -1,6 +1,6 @@
 """The files of a run and their names. The run folder is the only source of truth; everything else is derived from it.
 
-docs/how-a-run-works.md lists the files of a run, docs/sweeps.md and docs/pipelines.md those of a sweep and a pipeline.
+docs/explanation/how-a-run-works.md lists the files of a run, the pages on sweeps and pipelines those of a group.
 The modules of records/ have the types of the records, groups/group_folder.py those of a group.
 
 `claim` is the only lock: a job trains only if it created the file, and a driver that abandons an attempt creates it

@@ -181,7 +181,7 @@ class PartlyUnreachable(Unreachable):
 
 
 class Scheduler(Protocol):
-    """Slurm, hosts reached by ssh, the local machine, or one of another package (docs/plugins.md).
+    """Slurm, hosts reached by ssh, the local machine, or one of another package (docs/how-to/plugins.md).
 
     A scheduler has to submit a job, find it again, and tell its state and cancel it. The others are for what it can do
     besides; the answers given here are those of one that cannot, or does not know. Every method returns in bounded

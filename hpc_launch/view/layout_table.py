@@ -105,7 +105,7 @@ def _time(one: ComparedLayout, layouts: JobLayouts) -> str:
 
 
 def layouts_json(layouts: JobLayouts) -> dict[str, Any]:
-    """The object of `plan --search --json` (docs/json.md)."""
+    """The object of `plan --search --json` (docs/reference/json.md)."""
     listed = layouts.found.layouts
     return {
         "layouts": [_layout_json(one, layouts) for one in listed],

@@ -195,7 +195,7 @@ def _count(value: int) -> str:
 
 
 def plan_json(plan: JobPlan) -> dict[str, Any]:
-    """The object of `plan --json` (docs/json.md)."""
+    """The object of `plan --json` (docs/reference/json.md)."""
     layout, parallel, model = plan.layout, plan.layout.parallel, plan.model
     known = plan.batch_known and plan.divides
     training = plan.estimate.training if plan.estimate is not None else None

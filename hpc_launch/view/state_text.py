@@ -191,7 +191,7 @@ SMALL = 0.001
 
 
 def time_json(account: TimeAccount) -> dict[str, Any]:
-    """`time` and `starting_phases` of `status --json` (docs/json.md), in seconds."""
+    """`time` and `starting_phases` of `status --json` (docs/reference/json.md), in seconds."""
     return {
         "time": {category: round(seconds, 3) for category, seconds in account.by_category().items()},
         "starting_phases": {phase: round(seconds, 3) for phase, seconds in account.phases().items()},
@@ -232,7 +232,7 @@ def interval_text(interval: CheckpointInterval) -> str:
 
 
 def interval_json(interval: CheckpointInterval | None) -> dict[str, Any] | None:
-    """`checkpoint_interval` of `why --json` (docs/json.md); None where it is not known."""
+    """`checkpoint_interval` of `why --json` (docs/reference/json.md); None where it is not known."""
     if interval is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md run, and the notebook with the same calls, as a reader would run them."""
+"""The examples of docs/reference/python.md run, and the notebook with the same calls, as a reader would run them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NOTEBOOK = REPOSITORY / "examples" / "notebook"
 
 def test_every_example_of_the_page(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    for example in blocks((REPOSITORY / "docs" / "python.md").read_text("utf-8"), "python"):
-        exec(compile(example, "docs/python.md", "exec"), names)
+    for example in blocks((REPOSITORY / "docs" / "reference" / "python.md").read_text("utf-8"), "python"):
+        exec(compile(example, "docs/reference/python.md", "exec"), names)
     said = capsys.readouterr().out
     assert "['COMPLETED', 'COMPLETED']" in said
     assert "HL013 Job.nodes" in said

@@ -1,4 +1,4 @@
-"""The exit code of each verb for each kind of error, as `docs/verbs.md` has them.
+"""The exit code of each verb for each kind of error, as `docs/reference/verbs.md` has them.
 
 Code 5 is in test_bad_input.py, 130 in test_logs.py and test_watch.py, the rest of 1 in test_why.py and
 test_for_agents.py.

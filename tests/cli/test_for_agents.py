@@ -1,4 +1,4 @@
-"""The ten tasks of docs/for-agents.md, as an assistant would do them."""
+"""The ten tasks of docs/how-to/for-agents.md, as an assistant would do them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.forked import hpc_launch_text
 from tests.view.home import Home
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "for-agents.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "how-to" / "for-agents.md").read_text()
 COMMAND = re.compile(r"^ +hpc-launch (.*?)(?: +# (.*))?$", re.MULTILINE)
 TRAINING = """
 import sys, time

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from docs.output_tables import structs, with_tables
 from docs.output_types import OUTPUTS, checked, output_file, output_schema
+from docs.page_links import relative
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.diagnose.node_health import NodeReport
 from hpc_launch.runs.node_health_store import NodeHealthStore
@@ -121,7 +122,7 @@ def test_every_verb_prints_what_its_type_says(home: Home, monkeypatch: pytest.Mo
         assert verb is not None
         _check(verb, json.loads(done.stdout))
         ran.add(verb)
-    guide = (ROOT / "docs" / "for-agents.md").read_text()
+    guide = (ROOT / "docs" / "how-to" / "for-agents.md").read_text()
     ran |= {verb for verb in OUTPUTS if f"hpc-launch {verb} " in guide}
     for verb, file in ELSEWHERE.items():
         assert "--json" in (ROOT / file).read_text() or "check_output" in (ROOT / file).read_text()
@@ -143,8 +144,9 @@ def test_the_schemas_are_valid_and_allow_further_fields(verb: str) -> None:
 
 
 def test_the_page_has_a_table_of_every_type() -> None:
-    page = (ROOT / "docs" / "json.md").read_text()
-    assert with_tables(page) == page
+    path = ROOT / "docs" / "reference" / "json.md"
+    page = path.read_text()
+    assert relative(with_tables(page), path) == page
     shown = set(re.findall(r"^<!-- fields of (\w+) -->$", page, re.MULTILINE))
     assert shown <= set(structs())
     for kind in {part for kinds in OUTPUTS.values() for one in kinds for part in (one, *getattr(one, "__args__", ()))}:

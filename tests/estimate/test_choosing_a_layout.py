@@ -1,4 +1,4 @@
-"""The table of docs/choosing-a-layout.md is what the comparison of layouts recommends."""
+"""The table of docs/how-to/choosing-a-layout.md is what the comparison of layouts recommends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpc_launch.model.model_config import Experts, ModelConfig
 from hpc_launch.model.read_model import known_model
 from tests.estimate.measured_steps import TORCHTITAN, gpu
 
-PAGE = Path(__file__).parents[2] / "docs" / "choosing-a-layout.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "choosing-a-layout.md"
 START, END = "<!-- layouts -->\n", "<!-- end of layouts -->\n"
 FRAMEWORKS: dict[Framework, str] = {"pytorch": "PyTorch", "deepspeed": "DeepSpeed", "megatron": "Megatron"}
 

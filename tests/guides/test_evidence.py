@@ -1,4 +1,4 @@
-"""The tables of docs/evidence: each row names tests that exist, and says what in it is not real."""
+"""The tables of docs/evidence/guides: each row names tests that exist, and says what in it is not real."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.requirements import REPOSITORY
 
-PAGES = sorted((REPOSITORY / "docs" / "evidence").glob("*.md"))
+PAGES = sorted((REPOSITORY / "docs" / "evidence" / "guides").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

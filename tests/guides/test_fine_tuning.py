@@ -1,6 +1,6 @@
 """A fine-tuning framework's own scripts for DeepSpeed, FSDP and Slurm: its commands as they are, and what they yield.
 
-docs/evidence/fine-tuning.md lists the items.
+docs/evidence/guides/fine-tuning.md lists the items.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OpenSeek on FlagScale and Megatron: sizes that are worked out by hand, and a script that starts and stops.
 
-docs/evidence/flagscale.md lists the items.
+docs/evidence/guides/flagscale.md lists the items.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """FMEngine on Slurm: the sbatch script that its users copy and fill in, against what `init --from` makes of it.
 
-docs/evidence/fmengine.md lists the items.
+docs/evidence/guides/fmengine.md lists the items.
 """
 
 from __future__ import annotations

@@ -113,15 +113,15 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/fault-matrix.md."""
+    """The part of docs/evidence/fault-matrix.md."""
     good = sum(one["ok"] for one in rounds.values())
     killed, frozen, late = (sum(one.get(name, 0) for one in rounds.values()) for name in ("killed", "frozen", "late"))
     doubled = sum("times" in text for one in rounds.values() for text in one["wrong"])
     return f"""## Drivers that are killed and frozen
 
 In each round, a run fails once, and six drivers act on it: five external ones and the job's own hook. Each is killed
-(SIGKILL) or frozen (SIGSTOP, resumed later) after one step of [the protocol](recovery.md#who-does-it). In {good} of
-{len(rounds)} rounds, each attempt was trained exactly once and the run COMPLETED with its second attempt. {killed}
-drivers were killed and {frozen} frozen at their step; the others found nothing left to do. In {len(rounds) - doubled}
-of {len(rounds)} rounds, no attempt was trained twice. Rounds that took ten minutes, because nothing showed that a
-driver was gone: {late}."""
+(SIGKILL) or frozen (SIGSTOP, resumed later) after one step of [the protocol](../how-to/recovery.md#who-does-it).
+In {good} of {len(rounds)} rounds, each attempt was trained exactly once and the run COMPLETED with its second attempt.
+{killed} drivers were killed and {frozen} frozen at their step; the others found nothing left to do. In
+{len(rounds) - doubled} of {len(rounds)} rounds, no attempt was trained twice. Rounds that took ten
+minutes, because nothing showed that a driver was gone: {late}."""

@@ -187,7 +187,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/recovery.md."""
+    """The part of docs/how-to/recovery.md."""
     text = [
         "| event | goal | rounds | within the goal | median | longest | longest, with loading |",
         "|---|---|---|---|---|---|---|",

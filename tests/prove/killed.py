@@ -166,7 +166,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/fault-matrix.md."""
+    """The part of docs/evidence/fault-matrix.md."""
     good, killed = (sum(one[name] for one in rounds.values()) for name in ("ok", "killed"))
     told = counted(word for number in rounds for word in str(setting_of(int(number))).split(", "))
     missed = "" if killed == len(rounds) else f" {len(rounds) - killed} runs had ended before."

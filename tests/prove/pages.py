@@ -16,17 +16,17 @@ from tests.prove.rounds import Rounds
 from tests.prove.row import Row
 from tests.prove.state import PLACE, State
 
-PAGE = REPOSITORY / "docs" / "fault-matrix.md"
+PAGE = REPOSITORY / "docs" / "evidence" / "fault-matrix.md"
 SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
-    "inside": (REPOSITORY / "docs" / "recovery.md", inside.section),
-    "goodput": (REPOSITORY / "docs" / "goodput.md", goodput.section),
+    "inside": (REPOSITORY / "docs" / "how-to" / "recovery.md", inside.section),
+    "goodput": (REPOSITORY / "docs" / "how-to" / "goodput.md", goodput.section),
     "node check": (node_check.PAGE, node_check.section),
     "healthy nodes": (node_check.PAGE, node_check.section_of_healthy),
     "restart": (REPOSITORY / "benchmarks" / "recovery.md", restart.section),
-    "ssh-kills": (REPOSITORY / "docs" / "ssh.md", ssh_kills.section),
-    "ssh-faults": (REPOSITORY / "docs" / "ssh.md", ssh_faults.section),
-    **{one.GROUP: (REPOSITORY / "docs" / "roles.md", one.section) for one in (times, deaths, pairs)},
-    "sweep": (REPOSITORY / "docs" / "sweeps.md", sweep.section),
+    "ssh-kills": (REPOSITORY / "docs" / "how-to" / "ssh.md", ssh_kills.section),
+    "ssh-faults": (REPOSITORY / "docs" / "how-to" / "ssh.md", ssh_faults.section),
+    **{one.GROUP: (REPOSITORY / "docs" / "how-to" / "roles.md", one.section) for one in (times, deaths, pairs)},
+    "sweep": (REPOSITORY / "docs" / "how-to" / "sweeps.md", sweep.section),
     "drivers": (PAGE, drivers.section),
     "killed": (PAGE, killed.section),
     "grid": (PAGE, lambda played: grid.section(grid.merged(played))),

@@ -17,7 +17,7 @@ from hpc_launch.sites.layers import job_keys
 from hpc_launch.sites.profile import SiteProfile
 from tests.sites.conftest import Plan, Write
 
-PAGE = Path(__file__).parents[2] / "docs" / "site-differences.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "site-differences.md"
 ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
 
 
@@ -47,7 +47,7 @@ def _follow(annotation: Any, path: list[str]) -> None:
     assert not path, f"there is no {'.'.join(path)} in {annotation}"
 
 
-TEXT = (Path(__file__).parents[2] / "docs" / "writing-a-profile.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-a-profile.md").read_text("utf-8")
 WHOLE = re.findall(r"^```yaml\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 PIECES = [*WHOLE, *re.findall(r"^```text\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)]
 

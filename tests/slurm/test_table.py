@@ -1,6 +1,6 @@
 """Strategies by each launcher, bare and inside Apptainer: they compute what one process would, and end as they should.
 
-What `tests.slurm.test_launchers` and `test_apptainer_images` leave open of the table in `docs/launch-table.md`. The
+What `tests.slurm.test_launchers` and `test_apptainer_images` leave open of docs/evidence/launch-table.md. The
 strategies on their own come first. Then one job trains in several ways in turn; it is warned, and its last rank ends
 with 7.
 """

@@ -1,6 +1,6 @@
 """The table of what can be launched how: each cell, and by what it is known to hold.
 
-`docs/launch-table.md` is made of this by `docs/generate_launch_table.py`, and `tests.table.test_cells` renders each.
+`docs/generate_launch_table.py` makes docs/evidence/launch-table.md of this, and `tests.table.test_cells` renders each.
 """
 
 from __future__ import annotations

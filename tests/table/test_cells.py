@@ -1,4 +1,4 @@
-"""Each cell of docs/launch-table.md: it is refused as the table says, or its script has what this launch needs."""
+"""Each cell of docs/evidence/launch-table.md: refused as the table says, or its script has what this launch needs."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class RunStatus:
         return self.final_stamp is not None and not self.undecided
 
     def as_json(self, *, attempts: bool = True) -> dict[str, Any]:
-        """The object of `status --json` (docs/json.md); `list --json` leaves the attempts out."""
+        """The object of `status --json` (docs/reference/json.md); `list --json` leaves the attempts out."""
         names = ("run", "name", "site", "state", "reason", "job_id")
         result: dict[str, Any] = {name: getattr(self, name) for name in names}
         result |= {"state_source": self.source, "state_age_s": self.age_s}

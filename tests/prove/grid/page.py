@@ -1,4 +1,4 @@
-"""What the grid is and what came of it, as a part of docs/fault-matrix.md, by the results that are committed here."""
+"""What the grid is and what came of it: a part of docs/evidence/fault-matrix.md, by the results committed here."""
 
 from __future__ import annotations
 
