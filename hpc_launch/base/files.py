@@ -57,14 +57,14 @@ def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
     write_atomic(Path(os.path.realpath(path)), text, mode=mode)
 
 
-def create_once(path: Path, text: str) -> bool:
+def create_once(path: Path, text: str, *, sync: bool = True) -> bool:
     """Create `path` with `text` unless it exists. Returns True only to the one writer that created it.
 
     Uses a hard link to a complete file rather than O_EXCL, so that a reader never finds it empty; link(2) is atomic on
-    NFS, too (open(2), section O_EXCL). Falls back to O_EXCL if links are not supported.
+    NFS, too (open(2), section O_EXCL). Falls back to O_EXCL if links are not supported. `sync`: as in `write_atomic`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    write_atomic(temporary, text)
+    write_atomic(temporary, text, sync=sync)
     try:
         os.link(temporary, path)
     except FileExistsError:

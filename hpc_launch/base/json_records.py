@@ -81,9 +81,12 @@ def write_record(path: Path, record: Struct, *, sync: bool = True) -> None:
     write_atomic(path, record_text(record), sync=sync)
 
 
-def create_record(path: Path, record: Struct) -> bool:
-    """Create a file with this record unless it exists; true for the one process that created it. Raises OSError."""
-    return create_once(path, record_text(record))
+def create_record(path: Path, record: Struct, *, sync: bool = True) -> bool:
+    """Create a file with this record unless it exists; true for the one process that created it. Raises OSError.
+
+    `sync`: as in `write_atomic`.
+    """
+    return create_once(path, record_text(record), sync=sync)
 
 
 def _whole(value: object) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 import msgspec
@@ -281,6 +281,7 @@ def _fault(rule: FailureRule, causes: Mapping[str, Cause]) -> str | None:
     return None
 
 
+@cache
 def shipped() -> Rulebook:
     """The rules that come with hpc-launch. Raises FileNotFoundError for a broken install."""
     names = sorted(path.name for path in FOLDER.glob("*.yaml"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,10 +121,18 @@ def plan_of(attempt: AttemptFolder) -> PlanRecord | None:
     An attempt that Slurm began by requeueing the job has no plan.json: it runs the plan of the attempt before it.
     """
     for one in chain((attempt,), attempt.run.attempts_before(attempt)):
-        plan = read_record(one.plan, PlanRecord)
-        if plan is not None:
-            return plan
+        with suppress(OSError):
+            state = os.stat(one.plan)
+            plan = _plan(one.plan, (state.st_mtime_ns, state.st_ino))
+            if plan is not None:
+                return plan
     return None
+
+
+@lru_cache(maxsize=1024)
+def _plan(path: Path, _state: tuple[int, int]) -> PlanRecord | None:
+    """The record of a file in this state. A step looks at the plan of each run several times."""
+    return read_record(path, PlanRecord)
 
 
 def newest_plan(run: RunFolder) -> PlanRecord | None:

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,14 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
 def this_process() -> ProcessRecord:
     """The current process."""
     pid = os.getpid()
-    ticks = start_of(pid)
+    ticks = _own_start(pid)
     # The shell of an salloc on a login node has the job's id too, and outlives it.
     job = os.environ.get("SLURM_JOB_ID") if "SLURMD_NODENAME" in os.environ else None
     start = f"{pid_space()}:{ticks}" if ticks else ""
     return ProcessRecord(host=os.uname().nodename, pid=pid, pid_start=start, pid_job=job or None)
+
+
+_own_start = lru_cache(maxsize=1)(start_of)
 
 
 def by_this_process() -> dict[str, Any]:

@@ -81,7 +81,8 @@ def verdict_record(
 
 def keep_verdict(attempt: AttemptFolder, verdict: VerdictRecord) -> tuple[VerdictRecord, bool]:
     """Record the verdict unless there is one: the one on record, and whether it is this one. Raises OSError."""
-    if create_record(attempt.verdict, verdict):
+    # One that stops the run is found again by the same evidence; one that acts must be on record before it does.
+    if create_record(attempt.verdict, verdict, sync=verdict.again):
         return verdict, True
     return read_verdict(attempt) or verdict, False
 
