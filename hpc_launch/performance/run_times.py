@@ -82,8 +82,8 @@ def attempt_times(
         ended=ended,
         job_ended=job_ended,
     )
-    never = state is not None and state.failure_class in NEVER_TRAINED
-    trained = _trained(files, curve, times) if began is not None and not never else None
+    never = began is None or (state is not None and _never_trained(files, state, curve, times))
+    trained = None if never else _trained(files, curve, times)
     times = replace(times, trained=trained)
     return _ending(files, state, curve, times) if ended is not None else _hanging(attempt, times)
 
@@ -102,6 +102,16 @@ def _void_time(files: AttemptFiles, default: float | None) -> float | None:
         return default
 
 
+def _never_trained(files: AttemptFiles, state: AttemptStatus, curve: StepCurve, times: AttemptTimes) -> bool:
+    """Whether an attempt failed, and its recorded start shows no sign of a training. One line of output is no sign."""
+    if state.failure_class in NEVER_TRAINED:
+        return True
+    failed = state.failure_class is not None and state.state not in BY_REQUEST
+    recorded = (plan_of(files.attempt) or PlanRecord()).phases and not curve.has_steps
+    signs = curve.saves or curve.steady or "first_step" in [phase for _, phase in times.phases[-1:]]
+    return failed and recorded and not signs
+
+
 def _trained(files: AttemptFiles, curve: StepCurve, times: AttemptTimes) -> float | None:
     """When the first step began. Without steps, when the start was over as far as its phases show."""
     only = len(curve.growth) == 1  # no watcher recorded how the log grew, or all of it at once
@@ -109,12 +119,10 @@ def _trained(files: AttemptFiles, curve: StepCurve, times: AttemptTimes) -> floa
         first = curve.first()
         if first is None or not only:
             return first
-    last = times.phases[-1] if times.phases else None
-    if last is not None and last[1] == "first_step":
-        return last[0]
-    if only:
-        return _launched(files) or times.began
-    output = next((time for time in times.growth if last is None or time >= last[0]), None)
+    last, phase = times.phases[-1] if times.phases else (times.began, "")
+    if only or phase == "first_step":
+        return last
+    output = next((time for time in times.growth if last is None or time >= last), None)
     return output if files.output else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,39 @@ def test_a_run_that_died_in_its_imports_trained_nothing(tmp_path: Path, kind: st
     states = tuple(attempt(run.attempt(n).path, number=n, job_id="7", failure_class=kind) for n in (1, 2))
     found = run_times(status(run="run", folder=run.path, state="FAILED", attempts=states), NOW)
     assert ((found.account.goodput or 0) > 0) is trains
+
+
+WATCHED_START = [
+    {"event": "start", "t": BEGAN + 106, "node": 0, "host": "n1"},
+    {"event": "phase", "t": BEGAN + 108, "marks": {"-": "met", "0": "python"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("notes", "trained"),
+    [
+        ([], None),  # all its output came at once: its traceback
+        ([(110, 9), (178, 900)], None),  # a line, then its traceback
+        ([(110, 9), (140, 20), (150, 30), (178, 900)], None),
+        ([(at, at) for at in range(110, 180, 5)], BEGAN + 110),
+    ],
+)
+def test_a_run_whose_start_failed_trained_nothing_whatever_it_printed(
+    tmp_path: Path, notes: list[tuple[int, int]], trained: float | None
+) -> None:
+    """Without `progress:`, an error of the program in its set-up is no training, such as a data set that is missing."""
+    run = run_of(tmp_path, (0, 0))
+    one = run.attempt(1)
+    one.plan.write_text('{"phases": true}')
+    written = [{"event": "output", "t": BEGAN + at, "size": size, "written": BEGAN + at} for at, size in notes]
+    (one.agent / "node-0.jsonl").write_text("".join(json.dumps(note) + "\n" for note in [*WATCHED_START, *written]))
+    one.end.write_text(json.dumps({"job_id": "7", "restart": 0, "exit_code": 1, "ended": BEGAN + 180}))
+    log = one.logs / "node-0.log"
+    log.write_text("x" * (notes[-1][1] if notes else 900))
+    os.utime(log, (BEGAN + 179, BEGAN + 179))
+    failed = attempt(one.path, number=1, job_id="7", state="FAILED", failure_class="user_code_error")
+    found = run_times(status(run="run", folder=run.path, state="FAILED", attempts=(failed,)), NOW)
+    assert found.attempts[0].trained == trained
 
 
 def test_steps_that_were_all_seen_at_once_began_after_the_start(tmp_path: Path) -> None:

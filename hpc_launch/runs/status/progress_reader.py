@@ -219,6 +219,9 @@ WINDOW = 32 << 10
 BACK = 4
 """Number of earlier places that are searched where one shows no step."""
 
+STEADY_S = 60.0
+"""Imports and set-up write a few lines; what still writes after so long is the training."""
+
 Growth = tuple[tuple[float, int], ...]
 """When the log had which size; times are seconds since the epoch, sizes bytes."""
 
@@ -246,6 +249,12 @@ class StepCurve:
     def has_steps(self) -> bool:
         """Whether the job says how its log shows steps."""
         return "step" in self._patterns
+
+    @property
+    def steady(self) -> bool:
+        """Whether the log kept growing for STEADY_S, without its last lines, which may be a traceback."""
+        times = [time for time, _ in self.growth[:-1]]
+        return len(times) > 2 and times[-1] - times[0] >= STEADY_S
 
     def step(self, at: int) -> int | None:
         """The newest step when the log had grown for the time `at`."""
