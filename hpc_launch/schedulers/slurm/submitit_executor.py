@@ -126,10 +126,9 @@ class ScriptExecutor(submitit.SlurmExecutor):
 
     job_class = ScriptJob
 
-    def __init__(self, submission: Submission, folder: Path, *extra: str) -> None:
+    def __init__(self, submission: Submission, folder: Path) -> None:
         super().__init__(folder)
         self._submission = submission
-        self._extra = extra
         self.asked = False
         """Whether sbatch was started; before that, nothing can have been submitted."""
 
@@ -153,18 +152,9 @@ class ScriptExecutor(submitit.SlurmExecutor):
         return job
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        # Submitit writes in the locale's encoding; the script is always UTF-8.
-        submission_file_path.write_bytes(self._submission.script.encode("utf-8", "surrogateescape"))
-        array, folder = self._submission.array, str(self._submission.folder).replace("%", "%%")
-        log = f"{folder}/{'%a.log' if array else self._submission.batch_log.name}"  # sbatch expands %j etc.
+        command = _command(self._submission, submission_file_path)
         self.asked = True
-        return [
-            *("timeout", f"--kill-after={KILL_AFTER_S}", str(SUBMIT_TIMEOUT_S)),
-            *("sbatch", "--parsable", f"--job-name={self._submission.job_name}"),
-            *(f"--output={log}", "--open-mode=append", *([f"--array={array}"] if array else [])),
-            *(*self._submission.options, *self._extra),
-            *(str(submission_file_path), str(self._submission.folder)),
-        ]
+        return command
 
     @staticmethod
     def _get_job_id_from_submission_command(string: bytes | str) -> str:
@@ -180,18 +170,6 @@ class ScriptExecutor(submitit.SlurmExecutor):
         return 1
 
 
-class TrialExecutor(ScriptExecutor):
-    """Runs `sbatch --test-only`, which prints to stderr, which Submitit drops after a success."""
-
-    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        command = super()._make_submission_command(submission_file_path)
-        return ["sh", "-c", 'exec "$@" 2>&1', "sh", *command]
-
-    @staticmethod
-    def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        raise NoJobIdError(string.decode(errors="replace") if isinstance(string, bytes) else string)
-
-
 class NoJobIdError(Exception):
     """sbatch succeeded without printing a job id; the message is its output."""
 
@@ -203,7 +181,10 @@ def submit(submission: Submission) -> ScriptJob:
             f"the folder {submission.folder} contains {tag[0]}, which Submitit would replace",
             "set run_dir: to a folder without it",
         )
-    executor = _executor(ScriptExecutor, submission, submission.folder / "submitit")
+    try:
+        executor = ScriptExecutor(submission, submission.folder / "submitit")
+    except RuntimeError as error:  # Submitit finds no srun
+        raise NotNow(str(error), NOT_HERE) from error
     try:
         # slurmd would create it by the umask, and a line of a teammate could pass for one of Slurm's.
         if not submission.array:
@@ -218,27 +199,33 @@ def submit(submission: Submission) -> ScriptJob:
 
 
 def trial(submission: Submission, folder: Path) -> str:
-    """The output of `sbatch --test-only` for a script, with Submitit's files in `folder`.
+    """The output of `sbatch --test-only` for a script, which is written to `folder`.
 
     Raises SubmitRefused if Slurm would reject the job, Unreachable if it does not answer.
     """
-    executor = _executor(TrialExecutor, submission, folder, "--test-only")
     try:
-        executor.submit_script()
-    except NoJobIdError as estimate:
-        return "\n".join(line.removeprefix("sbatch: ").strip() for line in str(estimate).splitlines())
-    except SubmitUnknown as error:
-        raise Unreachable(str(error), error.hint) from error
+        command = _command(submission, folder / "script.sh", "--test-only")
+        done = run_program(command, None, environment=submission_environment(submission.environment))
     except (OSError, UnicodeError) as error:
         raise Unreachable(f"cannot run sbatch --test-only: {error}") from error
-    raise Unreachable("sbatch --test-only printed nothing")
+    if done.returncode != 0:
+        refused = classify(done.returncode, done.stdout, done.stderr)
+        raise Unreachable(str(refused), refused.hint) if isinstance(refused, SubmitUnknown) else refused
+    return "\n".join(line.removeprefix("sbatch: ").strip() for line in f"{done.stdout}{done.stderr}".splitlines())
 
 
-def _executor(kind: type[ScriptExecutor], submission: Submission, folder: Path, *extra: str) -> ScriptExecutor:
-    try:
-        return kind(submission, folder, *extra)
-    except RuntimeError as error:  # Submitit finds no srun
-        raise NotNow(str(error), NOT_HERE) from error
+def _command(submission: Submission, script: Path, *extra: str) -> list[str]:
+    """Write the script; the command that submits it. Raises OSError, UnicodeError."""
+    # Submitit writes in the locale's encoding; the script is always UTF-8.
+    script.write_bytes(submission.script.encode("utf-8", "surrogateescape"))
+    array, folder = submission.array, str(submission.folder).replace("%", "%%")
+    log = f"{folder}/{'%a.log' if array else submission.batch_log.name}"  # sbatch expands %j etc.
+    return [
+        *("timeout", f"--kill-after={KILL_AFTER_S}", str(SUBMIT_TIMEOUT_S)),
+        *("sbatch", "--parsable", f"--job-name={submission.job_name}"),
+        *(f"--output={log}", "--open-mode=append", *([f"--array={array}"] if array else [])),
+        *(*submission.options, *extra, str(script), str(submission.folder)),
+    ]
 
 
 def follow(job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
