@@ -23,6 +23,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.installed import ask_library
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.type_hints import nearest
+from hpc_launch.job.yaml_source import parse_document
 
 MAX_BYTES = 256 * 1024
 _DEEPEST = 100
@@ -82,7 +83,8 @@ def parse(text: str, name: str, *, is_yaml: bool) -> tuple[ConfigFile | None, li
         hint = "JSON allows no comments and no comma after the last value; write true, false and null in lower case"
         return _unreadable(f"invalid JSON: {error.msg.lower()}", place, hint)
     except yaml.YAMLError as error:
-        place = _of_mark(getattr(error, "problem_mark", None), name)
+        mark = getattr(error, "problem_mark", None)
+        place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
         problem = getattr(error, "problem", None) or "cannot parse it"
         return _unreadable(f"invalid YAML: {problem}", place, "check quotes, colons and indentation")
     except RecursionError:
@@ -92,15 +94,9 @@ def parse(text: str, name: str, *, is_yaml: bool) -> tuple[ConfigFile | None, li
     if not isinstance(data, dict):
         kind = "is empty" if data is None else "holds a list" if isinstance(data, list) else "holds a single value"
         return _unreadable(f"the file {kind}", Place(name), "write a mapping of keys to values")
-    places: dict[KeyPath, Place] = {}
-    try:
-        # JSON is YAML except for tabs; replacing each by one space keeps the columns.
-        root = yaml.compose(text if is_yaml else text.replace("\t", " "), Loader=yaml.SafeLoader)
-        if root is not None:
-            _note_places(root, (), name, places)
-    except (yaml.YAMLError, RecursionError):
-        places.clear()  # if YAML parses the text differently from JSON, places name only the file
-    return ConfigFile(name, data, places), []
+    # JSON is YAML except for tabs; replacing each by one space keeps the columns.
+    document, _ = parse_document(text if is_yaml else text.replace("\t", " "), name)
+    return ConfigFile(name, data, document.key_places if document is not None else {}), []
 
 
 def _yaml(text: str) -> Any:
@@ -115,10 +111,6 @@ def _yaml(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def _of_mark(mark: Any, name: str) -> Place:
-    return Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
-
-
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
@@ -126,14 +118,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"duplicate key `{key}`")
         result[key] = value
     return result
-
-
-def _note_places(node: yaml.Node, path: KeyPath, name: str, places: dict[KeyPath, Place]) -> None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = (*path, key.value)
-            places[here] = _of_mark(key.start_mark, name)
-            _note_places(value, here, name, places)
 
 
 Kind = Literal["bool", "int", "number", "text", "object", "any"]
