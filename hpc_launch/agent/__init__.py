@@ -7,11 +7,12 @@ import os
 import sys
 import time
 from importlib import import_module
-from typing import List
+from typing import List, Union
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
 """First words of a program for `python -c`: anybody may have put a module into the current folder."""
+Path = Union[str, "os.PathLike[str]"]
 _START = "sys.path.append(%r); from hpc_launch.agent import main; main()"
 
 
@@ -26,6 +27,52 @@ def program(name: str, *, isolated: bool = True) -> List[str]:
 def say(text: str) -> None:
     """Write a line to the log of the job."""
     print("[hpc-launch %s] %s" % (time.strftime("%Y-%m-%d %H:%M:%S"), text), file=sys.stderr, flush=True)
+
+
+def write_atomic(path: Path, content: Union[str, bytes], *, mode: int = 0o644, sync: bool = True) -> None:
+    """Replace the content of `path` atomically: write a temporary file in the same folder, fsync it, rename it.
+
+    The umask applies to `mode`, which by default lets nobody else write. On OSError (full disk, missing folder) the
+    old content is unchanged. Without `sync` the file may be empty after a crash of the machine: for what a later file
+    that is synced completes, and for what can be made again.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, ".%s.%d.%s" % (name, os.getpid(), os.urandom(4).hex()))
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            if sync:
+                os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def create_once(path: Path, text: str, *, sync: bool = True) -> bool:
+    """Create `path` with `text` unless it exists. Returns True only to the one writer that created it. Raises OSError.
+
+    Uses a hard link to a complete file rather than O_EXCL, so that a reader never finds it empty; link(2) is atomic on
+    NFS, too (open(2), section O_EXCL). Falls back to O_EXCL if links are not supported. `sync`: as in `write_atomic`.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, ".%s.%d.%s" % (name, os.getpid(), os.urandom(4).hex()))
+    write_atomic(temporary, text, sync=sync)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:
+        try:
+            with open(path, "x", encoding="utf-8") as stream:
+                stream.write(text)
+        except FileExistsError:
+            return False
+    finally:
+        os.unlink(temporary)
+    return True
 
 
 def main() -> None:

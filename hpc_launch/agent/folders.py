@@ -30,14 +30,6 @@ LOCAL = frozenset(
 """File systems that only this node uses. All others count as shared."""
 
 
-def write_whole(path: str, text: str, mode: int = 0o600) -> None:
-    """Write a file that is complete whenever it exists; by default only this user can read it. Raises OSError."""
-    draft = "%s.tmp-%s" % (path, os.urandom(8).hex())
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "w") as stream:
-        stream.write(text)
-    os.rename(draft, path)
-
-
 class NotOwnError(OSError):
     """Why a folder cannot be used."""
 

@@ -24,7 +24,7 @@ import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from hpc_launch.agent import check_full
+from hpc_launch.agent import check_full, write_atomic
 from hpc_launch.agent import say as say_in_log
 from hpc_launch.agent.check_compare import Finding, Results, compare, judged
 from hpc_launch.agent.check_host import ANSWER, FOLDER, IMAGE, INSIDE, NETWORK, PORT, order_file, result, unknown
@@ -240,9 +240,7 @@ class Judge:
             places[name] = node.results[PORT]["value"], node.results[check_full.IMPORT]["value"][self.steps]
             node.owed[task] = Owed(self.seconds(), limit + STEP_S, firm=True)
         path = order_file(self.attempt, self.steps)
-        with open(path + ".new", "w") as file:
-            json.dump({"task": task, "limit": limit, "groups": groups, "places": places}, file)
-        os.rename(path + ".new", path)
+        write_atomic(path, json.dumps({"task": task, "limit": limit, "groups": groups, "places": places}))
         self.steps += 1
         self.wait()
 
@@ -320,10 +318,7 @@ def main(words: List[str]) -> int:
         "not_checked": unchecked,
         "medians": judge.medians,
     }
-    path = os.path.join(args.attempt, "node-check.json")
-    with open(path + ".new", "w") as file:
-        json.dump(record, file)
-    os.rename(path + ".new", path)
+    write_atomic(os.path.join(args.attempt, "node-check.json"), json.dumps(record))
     for one in common:
         say("on %d of %d nodes: %s (the training starts all the same)" % (one["nodes"], len(args.node), one["text"]))
     for check, reason in sorted(unchecked.items()):

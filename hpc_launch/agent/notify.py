@@ -32,6 +32,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Dict, List, Tuple
 
 from hpc_launch.agent import notify_event as event_files
+from hpc_launch.agent import write_atomic
 
 LONGEST, LONGEST_TEXT = 400, 2500
 TITLES = {
@@ -158,7 +159,7 @@ def note(path: str, result: Result) -> Result:
     """Keep a result in the file of its claim."""
     with contextlib.suppress(OSError):  # it stays as it is: the result is not known
         if path:
-            event_files.replace(path, {"state": result[0], "time": time.time(), "why": result[1]})
+            write_atomic(path, json.dumps({"state": result[0], "time": time.time(), "why": result[1]}))
     return result
 
 

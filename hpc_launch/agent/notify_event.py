@@ -16,6 +16,8 @@ import os
 import time
 from typing import Any, Dict, Iterator, Optional, Tuple
 
+from hpc_launch.agent import create_once
+
 MOST_TRIES = 5
 PAUSE_S = 60.0
 """Least time between two tries."""
@@ -25,40 +27,6 @@ KEPT_S = {True: 24 * 3600.0, False: 3600.0}
 """How long a message is tried: one that tells how the run ended, and the others."""
 LONGEST = 1 << 20
 CHANNELS = ("webhook", "command")
-
-
-def create_once(path: str, value: Any) -> bool:
-    """Create a JSON file unless it exists; true for the one process that created it. Raises OSError."""
-    temporary = write_temporary(path, value)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except OSError:  # no links here
-        try:
-            with open(path, "x") as stream:
-                json.dump(value, stream)
-        except FileExistsError:
-            return False
-    finally:
-        os.unlink(temporary)
-    return True
-
-
-def replace(path: str, value: Any) -> None:
-    """Replace a JSON file in one step. Raises OSError."""
-    os.rename(write_temporary(path, value), path)
-
-
-def write_temporary(path: str, value: Any) -> str:
-    """Write a JSON file beside another one. Returns its path. Raises OSError."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, ".%s.%d.%s" % (name, os.getpid(), os.urandom(4).hex()))
-    with open(temporary, "x") as stream:
-        json.dump(value, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return temporary
 
 
 def read(path: str) -> Dict[str, Any]:
@@ -75,7 +43,7 @@ def record_event(run: str, name: str, event: Dict[str, Any]) -> bool:
     """Record an event of a run once. Raises OSError."""
     folder = os.path.join(run, "notify")
     os.makedirs(folder, mode=0o755, exist_ok=True)
-    return create_once(os.path.join(folder, name + ".json"), event)
+    return create_once(os.path.join(folder, name + ".json"), json.dumps(event))
 
 
 def events(run: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
@@ -98,7 +66,7 @@ def claim(run: str, name: str, event: Dict[str, Any], channel: str) -> Optional[
         return None
     path = claim_path(run, name, channel, number)
     mine = {"state": "sending", "time": time.time(), "host": os.uname().nodename, "pid": os.getpid()}
-    return path if create_once(path, mine) else None
+    return path if create_once(path, json.dumps(mine)) else None
 
 
 def sending(run: str) -> bool:

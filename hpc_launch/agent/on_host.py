@@ -68,15 +68,13 @@ class Command:
 
     def reap(self) -> None:
         """Collect ended children: as a subreaper, this process inherits those of others."""
-        while True:
-            try:
+        with contextlib.suppress(ChildProcessError):
+            while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.process.pid:
-                self.status = status
+                if pid == 0:
+                    break
+                if pid == self.process.pid:
+                    self.status = status
 
     def finish(self) -> int:
         """End all remaining processes. Returns the exit code."""

@@ -23,7 +23,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional
 
-from hpc_launch.agent.folders import write_whole
+from hpc_launch.agent import write_atomic
 from hpc_launch.agent.job_processes import end_all, left_of
 
 FOLDER = "/dev/shm"  # noqa: S108 - a file that only this user can open
@@ -144,7 +144,7 @@ def main(words: List[str]) -> int:
             for replica, (first, count) in enumerate(spec["nodes"]):
                 if first == number or (spec["port_range"] and first < number < first + count):
                     chosen[spec["names"][replica]] = ports.choose(spec)
-        write_whole(os.path.join(folder, "ports-%d.json" % number), json.dumps(chosen))
+        write_atomic(os.path.join(folder, "ports-%d.json" % number), json.dumps(chosen))
     parent, end = os.getppid(), os.path.join(folder, "over")
     while not over.wait(LOOK_S) and not os.path.exists(end) and os.getppid() == parent:
         os.listdir(folder)  # the client of a file server looks again

@@ -19,8 +19,7 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, Optional
 
-from hpc_launch.agent import program, say
-from hpc_launch.agent.folders import write_whole
+from hpc_launch.agent import program, say, write_atomic
 from hpc_launch.agent.role_process import ENDED, READY, STARTING, WAITING, Host, Json, RoleProcess
 
 LOOK_S = 0.1
@@ -263,7 +262,7 @@ class Roles:
 
     def write(self, name: str, data: Any) -> None:
         """Replace a file of the attempt at once."""
-        write_whole(os.path.join(self.attempt, name), json.dumps(data, indent=1), 0o644)
+        write_atomic(os.path.join(self.attempt, name), json.dumps(data, indent=1), sync=False)
 
 
 def main(words: List[str]) -> int:

@@ -14,10 +14,9 @@ import socket
 import threading
 from typing import Any, Dict, List, Optional, Tuple
 
-from hpc_launch.agent import measure
+from hpc_launch.agent import measure, write_atomic
 from hpc_launch.agent.check_host import appears
 from hpc_launch.agent.describe_host import describe, interface_of, interfaces, probe, side_by_side, text
-from hpc_launch.agent.folders import write_whole
 
 REACH_S = 4.0
 TORCH_S = 120.0
@@ -45,7 +44,7 @@ def main(words: List[str]) -> int:
     record["together"] = together.result
     record["faults"] += map(text, together.faults)
     line = json.dumps(record, sort_keys=True)
-    write_whole(os.path.join(args.out, "rank-%d.json" % rank), line)
+    write_atomic(os.path.join(args.out, "rank-%d.json" % rank), line, mode=0o600, sync=False)
     print(line, flush=True)
     return 0 if size == 1 or together.result["connected"] else 1
 
@@ -90,7 +89,7 @@ class Together:
             master, own = self.reach_first(meeting)
             seen = probe("read", meeting["token"], list(meeting["folders"].values()))
             self.result["folders"] = {name: seen[path] for name, path in meeting["folders"].items()}
-            write_whole(os.path.join(self.out, "met-%d" % self.rank), master)
+            write_atomic(os.path.join(self.out, "met-%d" % self.rank), master, mode=0o600)
             self.sum_with_torch(master, own, meeting["torch_port"], use_gpus=use_gpus)
             return
         token = os.urandom(16).hex()
@@ -106,7 +105,8 @@ class Together:
                 port, torch_port = server.getsockname()[1], later.getsockname()[1]
                 addresses = [one["address"] for one in interfaces()]
                 meeting = {"port": port, "torch_port": torch_port, "addresses": addresses, "token": token}
-                write_whole(os.path.join(self.out, "meeting.json"), json.dumps(dict(meeting, folders=shared)))
+                text = json.dumps(dict(meeting, folders=shared))
+                write_atomic(os.path.join(self.out, "meeting.json"), text, mode=0o600)
                 later.close()
                 reached = [awaited(os.path.join(self.out, "met-%d" % rank)) for rank in range(1, self.size)]
         finally:

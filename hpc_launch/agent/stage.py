@@ -26,7 +26,8 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from hpc_launch.agent.folders import LOCAL, file_system, make_own_folder, write_whole
+from hpc_launch.agent import write_atomic
+from hpc_launch.agent.folders import LOCAL, file_system, make_own_folder
 from hpc_launch.agent.stage_environment import (
     VERSION,
     NotStaged,
@@ -83,7 +84,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         else:
             how, folder = on_node(words[0], words[1], words[2:])
             if args.record:
-                write_whole(os.path.join(args.record, socket.gethostname()), folder + "\n")
+                write_atomic(os.path.join(args.record, socket.gethostname()), folder + "\n")
             print("%s %s %.1f" % (how, folder, time.monotonic() - began))
     except (NotStaged, OSError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -150,7 +151,7 @@ def _build(store: str, key: str, about: Dict[str, Any]) -> None:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(partial)
-    write_whole(os.path.join(store, key + ".json"), json.dumps(about))
+    write_atomic(os.path.join(store, key + ".json"), json.dumps(about))
 
 
 def run_tar(words: List[str]) -> None:
@@ -168,7 +169,7 @@ def _describe_image(store: str, image: str) -> str:
     make_own_folder(store)
     about = {"kind": "image", "source": image, "archive": image, "archive_bytes": made.st_size, "bytes": made.st_size}
     about["mtime_ns"] = made.st_mtime_ns
-    write_whole(os.path.join(store, key + ".json"), json.dumps(about))
+    write_atomic(os.path.join(store, key + ".json"), json.dumps(about))
     return key
 
 
@@ -259,7 +260,7 @@ def unpack(store: str, key: str, root: str) -> None:
             move(copy, os.path.join(root, key, "copy"), about["source"])
             check_python(copy, about["python"])
             about["tree"] = size_of(walk(copy))
-        write_whole(os.path.join(partial, "complete"), json.dumps(about))
+        write_atomic(os.path.join(partial, "complete"), json.dumps(about))
         os.rename(partial, os.path.join(root, key))
     finally:
         shutil.rmtree(partial, ignore_errors=True)

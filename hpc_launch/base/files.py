@@ -11,29 +11,11 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from hpc_launch import agent
+
+create_once, write_atomic = agent.create_once, agent.write_atomic
 LONGEST = 64 << 20
 """Maximum characters read of a file; records and scripts have thousands."""
-
-
-def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644, sync: bool = True) -> None:
-    """Replace the content of `path` atomically: write a temporary file in the same folder, fsync it, rename it.
-
-    The umask applies to `mode`, which by default lets nobody else write. On OSError (full disk, missing folder) the
-    old content is unchanged. Without `sync` the file may be empty after a crash of the machine: for what a later file
-    that is synced completes, and for what can be made again.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
-            stream.flush()
-            if sync:
-                os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
@@ -55,29 +37,6 @@ def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
         if open_to_all and owner not in (os.geteuid(), folder.st_uid):
             raise PermissionError(errno.EACCES, "a link of another user", str(path))
     write_atomic(Path(os.path.realpath(path)), text, mode=mode)
-
-
-def create_once(path: Path, text: str, *, sync: bool = True) -> bool:
-    """Create `path` with `text` unless it exists. Returns True only to the one writer that created it.
-
-    Uses a hard link to a complete file rather than O_EXCL, so that a reader never finds it empty; link(2) is atomic on
-    NFS, too (open(2), section O_EXCL). Falls back to O_EXCL if links are not supported. `sync`: as in `write_atomic`.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    write_atomic(temporary, text, sync=sync)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except OSError:
-        try:
-            with open(path, "x", encoding="utf-8") as stream:
-                stream.write(text)
-        except FileExistsError:
-            return False
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.agent import write_atomic
 from hpc_launch.agent.job_processes import (
     SET_CHILD_SUBREAPER,
     SET_PDEATHSIG,
@@ -101,13 +102,7 @@ class SupervisedJob:
     def write(self, **changes: Any) -> None:
         """Update local.json atomically. Raises OSError."""
         self.state |= changes
-        temporary = self.folder / f".{LOCAL_STATE}.{os.getpid()}"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(self.state, stream, indent=2)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, self.folder / LOCAL_STATE)
+        write_atomic(self.folder / LOCAL_STATE, json.dumps(self.state, indent=2))
 
     def start(self) -> None:
         """Start the batch shell and record it. Raises OSError."""
