@@ -9,9 +9,9 @@ import re
 
 from msgspec.structs import replace
 
-from hpc_launch.diagnose.evidence import Hit
+from hpc_launch.diagnose.evidence import Hit, LogScan
 from hpc_launch.diagnose.log_line import FAINT, LogLine, line_time, year_of
-from hpc_launch.diagnose.process_ends import code_of
+from hpc_launch.diagnose.process_ends import TERMINATED, code_of
 from hpc_launch.diagnose.raised_by import owner
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.diagnose.torchrun_failures import WorkerBlocks
@@ -107,19 +107,8 @@ _FIRST_HITS = 30
 class RuleHits:
     """Takes candidate lines in order; `finish` returns the hits."""
 
-    def __init__(
-        self,
-        rules: Rulebook,
-        traces: Tracebacks,
-        workers: WorkerBlocks,
-        *,
-        name: str,
-        source: int,
-        node: str | None,
-        rank: int | None,
-    ) -> None:
-        self._rules, self._traces, self._workers = rules, traces, workers
-        self._name, self._source, self._node, self._rank = name, source, node, rank
+    def __init__(self, rules: Rulebook, traces: Tracebacks, workers: WorkerBlocks, log: LogScan) -> None:
+        self._rules, self._traces, self._workers, self._log = rules, traces, workers, log
         self._hits: dict[str, tuple[list[Hit], list[Hit]]] = {}
 
     def line(self, line: LogLine, text: str, number: int, time: float | None) -> None:
@@ -132,11 +121,11 @@ class RuleHits:
         ended = self._traces.ends(line, number, known=bool(found))
         if ended and self._traces.ignored(line):
             return
-        place = self._workers.place
-        if place is not None:
-            if place.terminated:
+        worker = self._workers.open
+        if worker is not None:
+            if worker.exit_code == TERMINATED:  # torchrun ended this worker itself, so its error is not a cause
                 return
-            line = LogLine(line.body, place.rank, place.node)
+            line = LogLine(line.body, worker.rank, worker.node)
         faint = not ended and _is_faint(text, line.body)
         special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in found)
         for rule, match in found:
@@ -153,7 +142,7 @@ class RuleHits:
             for rank, number in self._traces.unfinished:
                 self._add("py-traceback", {}, LogLine("Traceback (most recent call last):", rank), number, time)
         hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]
-        if self._node is None and all(hit.rank is None for hit in hits):  # then nothing shows another node
+        if self._log.node is None and all(hit.rank is None for hit in hits):  # then nothing shows another node
             hits = [replace(hit, rank=hit.local_rank) for hit in hits]
         return sorted(hits, key=lambda hit: hit.line)
 
@@ -168,25 +157,25 @@ class RuleHits:
         text: str = "",
         faint: bool = False,
     ) -> None:
-        text, place = text or line.body, self._workers.place
-        known = place.time if place is not None else None
+        text, worker = text or line.body, self._workers.open
+        known = worker.time if worker is not None else None
         rank = groups.get("rank") or groups.get("rank2")
         frame, frame_line = self._traces.frame(line.rank, number)
         how, local = groups.get("how"), groups.get("local")
-        node = groups.get("node") or groups.get("at") or line.node or self._node
+        node = groups.get("node") or groups.get("at") or line.node or self._log.node
         hit = Hit(
             rule=rule,
-            file=self._name,
+            file=self._log.name,
             line=number,
             text=text.strip()[:600],
             node=_RANGE.sub(r"\1", node) if node else None,
-            rank=int(rank) if rank else line.rank if line.rank is not None else self._rank,
+            rank=int(rank) if rank else line.rank if line.rank is not None else self._log.rank,
             time=time if known is None else known,
             frame=frame,
             frame_line=frame_line,
             owner=self._traces.owner(line.rank, number, line.body),
             faint=faint,
-            source=self._source,
+            source=self._log.source,
             timed=_has_time(text, time) or known is not None,
             blames=groups.get("node"),
             node_index=int(index) if (index := groups.get("index")) else None,

@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from hpc_launch.diagnose.evidence import LogScan
 from hpc_launch.diagnose.furthest_step import ProgressMeter
 from hpc_launch.diagnose.line_kind import Episodes, Kind, line_kind
@@ -65,7 +67,7 @@ class LogScanner:
         units: int = UNITS,
     ) -> None:
         self._rules = rules
-        self._lines = LineReader(rules, name, units, source=source, node=node, rank=rank)
+        self._lines = LineReader(rules, LogScan(name, source, node, rank), units)
         self._rest = bytearray()
         self._size = self._line = 0
         self._passed: set[bytes] = set()
@@ -164,12 +166,9 @@ class LogScanner:
 class LineReader:
     """Takes the lines of one log in order; `finish` returns the result."""
 
-    def __init__(
-        self, rules: Rulebook, name: str, units: int, *, source: int, node: str | None, rank: int | None
-    ) -> None:
+    def __init__(self, rules: Rulebook, log: LogScan, units: int) -> None:
         self.left, self.matched = units, 0
-        self._rules = rules
-        self._name, self._source, self._node, self._rank = name, source, node, rank
+        self._rules, self._log = rules, log
         self._labelled = self._unlabelled = 0
         self._task: int | None = None
         self._forms: dict[bytes, tuple[int, bool, bool]] = {}
@@ -179,12 +178,12 @@ class LineReader:
         self._traces = Tracebacks()
         self._progress = ProgressMeter()
         self._episodes = Episodes()
-        self._workers = WorkerBlocks(name, source)
-        self._found = RuleHits(rules, self._traces, self._workers, name=name, source=source, node=node, rank=rank)
+        self._workers = WorkerBlocks(log)
+        self._found = RuleHits(rules, self._traces, self._workers, log)
 
     def busy(self, number: int) -> bool:
         """Whether a line must be read because it may continue a traceback or a list of failed workers."""
-        return self.left > 0 and (self._traces.busy(number) or self._workers.place is not None)
+        return self.left > 0 and (self._traces.busy(number) or self._workers.open is not None)
 
     def take(self, raw: bytes, number: int, *, look: bool) -> None:
         """Read the line with this number; with `look`, match it against the rules."""
@@ -249,11 +248,8 @@ class LineReader:
         hits = self._found.finish(self._time)
         begins = self._episodes.begins(hits, self._rules, self._progress.line)
         return self._progress.into(
-            LogScan(
-                name=self._name,
-                source=self._source,
-                node=self._node,
-                rank=self._rank,
+            replace(
+                self._log,
                 lines=lines,
                 hits=tuple(self._progress.after(hit, begins) for hit in hits),
                 workers=tuple(worker for worker in self._workers.finish() if worker.line >= begins),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.diagnose import process_ends
 from hpc_launch.diagnose.diagnosis import Candidate
-from hpc_launch.diagnose.evidence import Evidence, Hit, WorkerFailure
+from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan, WorkerFailure
 from hpc_launch.diagnose.log_candidates import is_denied, of_hit
 from hpc_launch.diagnose.log_line import line_time
 from hpc_launch.diagnose.rulebook import Rulebook
@@ -22,39 +21,33 @@ _MOST = 4096
 """How many entries of a log are kept, one per worker."""
 
 
-class WorkerPlace(Struct, frozen=True):
-    """The worker that the lines belong to."""
-
-    rank: int | None = None
-    node: str | None = None
-    time: float | None = None
-    terminated: bool = False
-    """torchrun ended this worker itself, so its error is not a cause."""
-
-
 class WorkerBlocks:
     """Takes every line of a log once, without its rank prefix."""
 
-    def __init__(self, name: str, source: int) -> None:
-        self._name = name
-        self._source = source
+    def __init__(self, log: LogScan) -> None:
+        self._log = log
         self._found: list[WorkerFailure] = []
         self._fields: dict[str, str] = {}
         self._line = self._exit_line = 0
         self._root = False
 
     @property
-    def place(self) -> WorkerPlace | None:
-        """The worker whose entry is being read; None outside the list."""
+    def open(self) -> WorkerFailure | None:
+        """The entry that is being read, as far as it is known; None outside the list."""
         if not self._fields:
             return None
         rank = _RANK.match(self._fields.get("rank", ""))
         code = _CODE.match(self._fields.get("exitcode", ""))
-        return WorkerPlace(
+        return WorkerFailure(
+            file=self._log.name,
+            line=self._line,
             rank=int(rank[1]) if rank else None,
             node=self._fields.get("host") or None,
             time=line_time(self._fields["time"]),
-            terminated=code is not None and code[1] == "-15",
+            exit_code=int(code[1]) if code else None,
+            exit_line=self._exit_line,
+            said_root=self._root,
+            source=self._log.source,
         )
 
     def see(self, body: str, line: int) -> None:
@@ -85,23 +78,10 @@ class WorkerBlocks:
         return tuple(self._found)
 
     def _close(self) -> None:
-        fields, self._fields = self._fields, {}
-        rank = _RANK.match(fields.get("rank", ""))
-        code = _CODE.match(fields.get("exitcode", ""))
-        if rank is not None and len(self._found) < _MOST:
-            self._found.append(
-                WorkerFailure(
-                    file=self._name,
-                    line=self._line,
-                    rank=int(rank[1]),
-                    node=fields.get("host") or None,
-                    time=line_time(fields["time"]),
-                    exit_code=int(code[1]) if code else None,
-                    exit_line=self._exit_line,
-                    said_root=self._root,
-                    source=self._source,
-                )
-            )
+        worker = self.open
+        self._fields = {}
+        if worker is not None and worker.rank is not None and len(self._found) < _MOST:
+            self._found.append(worker)
 
 
 def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
