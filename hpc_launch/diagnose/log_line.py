@@ -9,7 +9,8 @@ import errno
 import os
 import re
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone, tzinfo
+from functools import cache
 
 from msgspec import Struct
 
@@ -192,12 +193,9 @@ def _iso(match: re.Match[str]) -> float:
     return moment.timestamp() + _fraction(match[7])
 
 
-def _zone(text: str) -> timezone:
-    if text == "Z":
-        return timezone.utc
-    sign = -1 if text[0] == "-" else 1
-    digits = text[1:].replace(":", "")
-    return timezone(sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:])))
+@cache
+def _zone(text: str) -> tzinfo | None:
+    return datetime.strptime(text, "%z").tzinfo
 
 
 def _fraction(digits: str | None) -> float:
