@@ -12,9 +12,10 @@ from hpc_launch.api.run_object import Run, RunFailed
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.wait_for_end import Show
 from hpc_launch.service.list_runs import Since, begin_of, list_runs, states_named
 from hpc_launch.service.listener import LOGGED, Listener
-from hpc_launch.service.poll import Show, follow
+from hpc_launch.service.poll import follow
 
 if TYPE_CHECKING:
     from hpc_launch.api.explanation import Explanation

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.runs.status.followed_run import REMEMBERED_S
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.runs.status.wait_for_end import pauses
+from hpc_launch.runs.status.wait_for_end import Show, pauses
 from hpc_launch.service.listener import QUIET, Listener
 
 TOGETHER = 2000
@@ -98,11 +98,6 @@ def poll_unfinished(
     parts = [entries[at : at + TOGETHER] for at in range(0, len(entries), TOGETHER)]
     polled = ((part, poll_runs([RunFolder(entry.folder) for entry in part], index, listener)) for part in parts)
     return [pair for part in polled for pair in zip(*part, strict=True) if not pair[1].settled]
-
-
-def active_runs(index: Index, listener: Listener = QUIET) -> list[RunStatus]:
-    """Query all runs of the user and return the active ones, newest first."""
-    return [status for _, status in poll_unfinished(index, listener) if not status.final]
 
 
 def _poll_plain(runs: Sequence[RunFolder], index: Index, listener: Listener, *, drive: bool) -> list[RunStatus]:
@@ -189,9 +184,6 @@ def shown(status: RunStatus, outcome: DriverOutcome, now: float) -> RunStatus:
 POLL_S = 3.0
 """Pause between two looks at sweeps and pipelines. The scheduler is asked less often, for all runs at once."""
 
-Show = Callable[[Iterable[RunStatus]], None]
-"""Called with the statuses of all runs again and again, whether they changed or not."""
-
 
 class Look(NamedTuple):
     """One look at runs that are followed."""
@@ -237,28 +229,14 @@ def looks(
     tracker = tracker_of(runs, index)
     drivers = Drivers(tracker, index)
 
-    def show_all(_: object = None) -> None:
-        show(tracker.last.values())
-
-    def now(pause_s: float = 0.0, *, over: bool = False) -> Look:
-        show_all()
-        (drivers.tell if over else drivers.drive_all)(runs)
-        return Look([tracker.last[run.name] for run in runs if run.name in tracker.last], pause_s, over)
-
     def continues(status: RunStatus) -> bool:
         return drivers.drive(RunFolder(status.folder)).continues
 
-    left = list(runs)
-    while left:
-        ended: dict[str, str] = {}
-        for run in left:
-            # Each poll covers all runs; a run that has ended by its turn needs no pause.
-            waits = pauses(tracker, run, show_all, continues=continues)
-            yield from map(now, waits)
-            ended[run.name] = tracker.last[run.name].state
-        # A stuck run may have become unblocked, and a run that lost its nodes may have been requeued.
-        left = [run for run in left if tracker.last[run.name].state != ended[run.name]]
-    yield now(over=True)
+    for pause_s in pauses(tracker, runs, show, continues=continues):
+        drivers.drive_all(runs)
+        yield Look([tracker.last[run.name] for run in runs], pause_s, over=False)
+    drivers.tell(runs)
+    yield Look([tracker.last[run.name] for run in runs], 0.0, over=True)
 
 
 def _looks_at_groups(runs: Sequence[RunFolder], index: Index, show: Show, listener: Listener) -> Iterator[Look]:

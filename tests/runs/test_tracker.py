@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import keep_verdict, verdict_record
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
-from hpc_launch.runs.status.wait_for_end import wait
+from hpc_launch.runs.status.wait_for_end import pauses
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.view.state_text import one_line, waiting_parts
 from tests.runs.fake import Clock, FakeScheduler
@@ -35,10 +36,12 @@ class Following:
         self.scheduler.speak(self.job, "[rank0]: step 1/10 loss 3.5")
 
     def wait(self) -> RunStatus:
-        def on_change(status: RunStatus) -> None:
-            self.told.append((self.clock.now, status))
+        def show(statuses: Iterable[RunStatus]) -> None:
+            self.told += [(self.clock.now, status) for status in statuses]
 
-        return wait(self.tracker, self.run, on_change, sleep=self.clock.sleep)
+        for pause_s in pauses(self.tracker, [self.run], show):
+            self.clock.sleep(pause_s)
+        return self.tracker.last[self.run.name]
 
     @property
     def states(self) -> list[str]:
@@ -100,8 +103,10 @@ def test_what_was_decided_at_the_end_is_in_the_last_status(following: Following)
         keep_verdict(one.attempt, verdict_record(told, verdict, one.clock.now, further=False, step=None))
         return False
 
-    status = wait(one.tracker, one.run, lambda _: None, sleep=one.clock.sleep, continues=decides)
+    for pause_s in pauses(one.tracker, [one.run], continues=decides):
+        one.clock.sleep(pause_s)
 
+    status = one.tracker.last[one.run.name]
     assert (status.state, status.undecided) == ("FAILED", False)
     assert "install it" in (status.reason or "")
 

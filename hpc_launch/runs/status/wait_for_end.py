@@ -1,11 +1,10 @@
-"""Follow one run to its end: read its records every second, query the scheduler at its own rate."""
+"""Follow runs to their end: read its records every second, query the scheduler at its own rate."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import MAY_COME_BACK
@@ -23,7 +22,8 @@ POLL_S = 1.0
 SHORT_RUN_S = 0.5
 """Seconds between two looks, at a short run of `drill` or `doctor`."""
 
-OnChange = Callable[[RunStatus], None]
+Show = Callable[[Iterable[RunStatus]], None]
+"""Called with the statuses of all runs again and again, whether they changed or not."""
 
 
 @dataclass
@@ -40,55 +40,45 @@ class Confirmation:
         return answered - self.since >= apart_s
 
 
-def wait(
+def pauses(
     tracker: RunTracker,
-    run: RunFolder,
-    on_change: OnChange,
+    runs: Sequence[RunFolder],
+    show: Show = lambda _: None,
     *,
-    sleep: Callable[[float], None] = time.sleep,
     continues: Callable[[RunStatus], bool] = lambda _: False,
-) -> RunStatus:
-    """Follow `run` until it is over, stuck for good, or unknown to all sources, and return that last status.
+) -> Iterator[float]:
+    """Look at runs until each is over, stuck for good, or unknown to all sources. Yields the seconds between two looks.
 
     Args:
-        tracker: Gives the status.
-        run: The run.
-        on_change: Called for every status that differs in more than its age.
-        sleep: How to wait.
-        continues: Called at the end and while another attempt is due: drives the run and returns whether it continues.
+        tracker: Gives the statuses.
+        runs: Runs that it follows.
+        show: Called with the statuses of all at each look.
+        continues: Called at the end of a run and while another attempt is due: drives the run and returns whether it
+            continues.
 
     A scheduler that does not answer is waited for without limit, and the reason says so; the end of a run is in its
     records all the same.
     """
-    looks = pauses(tracker, run, on_change, continues=continues)
+    confirmations = {run.name: Confirmation() for run in runs}
+    ended: dict[str, str] = {}
     while True:
-        try:
-            sleep(next(looks))
-        except StopIteration as end:
-            return cast("RunStatus", end.value)
-
-
-def pauses(
-    tracker: RunTracker,
-    run: RunFolder,
-    on_change: OnChange,
-    *,
-    continues: Callable[[RunStatus], bool] = lambda _: False,
-) -> Generator[float, None, RunStatus]:
-    """`wait`, for callers that cannot sleep: yields how many seconds to wait before the next look."""
-    tracker.add(run)
-    confirmation = Confirmation()
-    shown: RunStatus | None = None
-    while True:
-        status = tracker.poll(background=True)[run.name]
-        if shown is None or _without_age(shown) != _without_age(status):
-            on_change(status)
-        shown = status
-        due = status.state == "RETRYING"
-        if (due or over(status, tracker, run, confirmation)) and not continues(status):
-            # A driver may have decided just now, and then the status says why.
-            return tracker.poll(background=True)[run.name] if status.undecided else status
+        statuses = tracker.poll(background=True)
+        show(statuses.values())
+        for run in runs:
+            status = statuses[run.name]
+            # A stuck run may have become unblocked, and a run that lost its nodes may have been requeued.
+            if ended.get(run.name) == status.state:
+                continue
+            ended.pop(run.name, None)
+            due = status.state == "RETRYING"
+            if (due or over(status, tracker, run, confirmations[run.name])) and not continues(status):
+                ended[run.name] = status.state
+        if all(run.name in ended for run in runs):
+            break
         yield POLL_S
+    if any(status.undecided for status in statuses.values()):
+        # A driver may have decided just now, and then the status says why.
+        show(tracker.poll(background=True).values())
 
 
 def poll_until(
@@ -97,7 +87,7 @@ def poll_until(
     wanted: Callable[[RunStatus], bool],
     *,
     seconds: float | None = None,
-    on_poll: OnChange = lambda _: None,
+    on_poll: Callable[[RunStatus], None] = lambda _: None,
 ) -> RunStatus:
     """The first status that is `wanted`, final or stuck; after `seconds`, the last one. `on_poll` sees those before."""
     begin = time.monotonic()
@@ -126,7 +116,3 @@ def over(status: RunStatus, tracker: RunTracker, run: RunFolder, confirmation: C
         return answer.answered is None or confirmation.confirmed(status.attempts[-1].state, answer.answered, CONFIRM_S)
     confirmation.state = None
     return status.final
-
-
-def _without_age(status: RunStatus) -> RunStatus:
-    return replace(status, age_s=None, attempts=tuple(replace(attempt, age_s=None) for attempt in status.attempts))
