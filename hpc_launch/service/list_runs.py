@@ -11,10 +11,11 @@ from itertools import islice
 from hpc_launch.base.errors import UsageError
 from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.units import parse_duration
+from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, RUN_STATES, RunStatus
 from hpc_launch.service.listener import QUIET, Listener
-from hpc_launch.service.poll import poll_unfinished
+from hpc_launch.service.poll import TOGETHER, poll_runs
 
 ACTIVE = "ACTIVE"
 """Stands for every state of a run that is not over."""
@@ -68,10 +69,15 @@ def list_runs(
         since: Only those created since then, in seconds since the epoch.
         limit: At most so many.
     """
-    index.check()
-    # Without states, only the runs that are listed need a query.
-    polled = poll_unfinished(index, listener, None if states else limit, site=site, since=since)
-    alive = [(entry, status) for entry, status in polled if not states or status.state in states]
+    with listener.doing("reading the index of runs"):
+        index.check()
+        most = None if states else limit  # without states, only the runs that are listed need a query
+        entries = index.entries(unfinished=most is None, limit=most, site=site, since=since)
+    entries = [entry for entry in entries if not entry.finished]
+    parts = (entries[at : at + TOGETHER] for at in range(0, len(entries), TOGETHER))
+    polled = ((part, poll_runs([RunFolder(entry.folder) for entry in part], index, listener)) for part in parts)
+    alive = [pair for part in polled for pair in zip(*part, strict=True) if not pair[1].settled]
+    alive = [pair for pair in alive if not states or pair[1].state in states]
     ended = index.finished(states, limit, site=site, since=since)
     newest = merge(alive, ended, key=lambda one: (one[0].created, one[0].run), reverse=True)
     return [status for _, status in islice(newest, limit)]

@@ -17,7 +17,7 @@ from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_
 from hpc_launch.runs.groups.pipeline_status import Found, PipelineStatus, pipeline_status
 from hpc_launch.runs.groups.sweep_status import SweepStatus, sweep_states, sweep_status
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.run_index import Index, IndexEntry
+from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.followed_run import REMEMBERED_S
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.runs.status.tracker import RunTracker
@@ -76,28 +76,6 @@ def poll_pipeline(run: RunFolder, index: Index, listener: Listener = QUIET, *, d
     """The state of a pipeline with its stages."""
     found = poll_whole(run, index, listener, drive=drive)
     return found if isinstance(found, PipelineStatus) else pipeline_status(PipelineFolder(run), {})
-
-
-def poll_unfinished(
-    index: Index,
-    listener: Listener = QUIET,
-    newest: int | None = None,
-    *,
-    site: str | None = None,
-    since: float | None = None,
-) -> list[tuple[IndexEntry, RunStatus]]:
-    """Query the runs whose final status the index does not have. Returns those that still have none, newest first.
-
-    `newest`: only those among so many of the newest runs. `site`, `since`: as for `Index.entries`.
-    """
-    with listener.doing("reading the index of runs"):
-        if newest is None:
-            index.check()
-        entries = index.entries(unfinished=newest is None, limit=newest, site=site, since=since)
-    entries = [entry for entry in entries if not entry.finished]
-    parts = [entries[at : at + TOGETHER] for at in range(0, len(entries), TOGETHER)]
-    polled = ((part, poll_runs([RunFolder(entry.folder) for entry in part], index, listener)) for part in parts)
-    return [pair for part in polled for pair in zip(*part, strict=True) if not pair[1].settled]
 
 
 def _poll_plain(runs: Sequence[RunFolder], index: Index, listener: Listener, *, drive: bool) -> list[RunStatus]:
