@@ -21,8 +21,7 @@ from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.prepare.prepare_sweep import prepare_sweep
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.schedulers.scheduler import scheduler_for
-from hpc_launch.service.check import announce
-from hpc_launch.service.drill import drill, ready_for_drill
+from hpc_launch.service.drill import drill
 from hpc_launch.service.poll import tracker_of
 from hpc_launch.service.submit import warn_about_shared_checkpoints
 from hpc_launch.site_tools.site_nodes import site_hosts
@@ -127,21 +126,7 @@ def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: b
     \b
     hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
     """
-    ready, all_sets = ready_for_drill(job, site=site, sets=sets)
-    announce(ready, TERMINAL, ready.warnings)
-    if preempt and ready.plan.scheduler == "local":
-        raise UsageError("--preempt requires Slurm", "omit --preempt, or name a Slurm site with --site")
-    index = user_index(os.environ)
-    warn_about_shared_checkpoints(ready.plan, index, TERMINAL, trial="the drill")
-    outcome = drill(
-        ready,
-        all_sets,
-        scheduler_for(ready.plan.submitted_to),
-        lambda run: tracker_of([run], index),
-        preempt=preempt,
-        index=index,
-        say=TERMINAL.say,
-    )
+    outcome = drill(job, user_index(os.environ), TERMINAL, site=site, sets=sets, preempt=preempt)
     if as_json:
         echo_json(outcome.as_json())
     elif outcome.good:

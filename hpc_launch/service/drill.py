@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.agent.checkpoints import CheckpointFound, newest_first
-from hpc_launch.base.errors import Refused
+from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.prepare.attempts import first_attempt
@@ -26,15 +26,16 @@ from hpc_launch.runs.status.tracker import RunTracker, still_alive
 from hpc_launch.runs.status.wait_for_end import SHORT_RUN_S, poll_until
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
-from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.schedulers.scheduler import scheduler_for
+from hpc_launch.service.check import announce
+from hpc_launch.service.listener import Listener
+from hpc_launch.service.poll import tracker_of
+from hpc_launch.service.submit import warn_about_shared_checkpoints
 
 LEAD_S = 120.0
 """How long a training may take to save and end, where the job file sets no `signal_before`."""
 END_S = 60.0
 """How much later than the training its job may end."""
-
-Say = Callable[[str], None]
-TrackerOf = Callable[[RunFolder], RunTracker]
 
 
 @dataclass
@@ -61,7 +62,7 @@ class DrillResult:
         return {"good": self.good, **asdict(self)}
 
 
-def ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tuple[PreparedJob, list[str]]:
+def _ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tuple[PreparedJob, list[str]]:
     """The short job, and the `--set` options that derive it from the job. Raises Refused."""
     asked = prepare_job(job, site=site, sets=sets)
     spec = asked.loaded.resolved.job
@@ -83,23 +84,22 @@ def ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tupl
 
 
 def drill(
-    ready: PreparedJob,
-    sets: Sequence[str],
-    scheduler: Scheduler,
-    tracker_of: TrackerOf,
-    *,
-    preempt: bool = False,
-    index: Index | None = None,
-    say: Say = lambda _: None,
+    job: Path, index: Index, listener: Listener, *, site: str | None, sets: Sequence[str], preempt: bool = False
 ) -> DrillResult:
     """Run the drill. `preempt`: as a preemption does it that sends SIGTERM to the steps, in place of the warning.
 
     Raises as a submission does. Whatever happens nothing is left running.
     """
-    run, _, job_id = submit_new(first_attempt(ready, sets), scheduler, index=index)
+    ready, all_sets = _ready_for_drill(job, site=site, sets=sets)
+    announce(ready, listener, ready.warnings)
+    if preempt and ready.plan.scheduler == "local":
+        raise UsageError("--preempt requires Slurm", "omit --preempt, or name a Slurm site with --site")
+    warn_about_shared_checkpoints(ready.plan, index, listener, trial="the drill")
+    scheduler, say = scheduler_for(ready.plan.submitted_to), listener.say
+    run, _, job_id = submit_new(first_attempt(ready, all_sets), scheduler, index=index)
     outcome = DrillResult(run.name)
     say(f"{run.name}: job {job_id}; waiting for the first step")
-    watched = _WatchedDrill(ready, run, outcome, tracker_of(run), say)
+    watched = _WatchedDrill(ready, run, outcome, tracker_of([run], index), say)
     try:
         _first(watched, lambda: scheduler.warn(job_id, preempt=preempt))
         if preempt and outcome.fault is not None and outcome.saved is False:
@@ -125,7 +125,7 @@ class _WatchedDrill:
     run: RunFolder
     outcome: DrillResult
     tracker: RunTracker
-    say: Say
+    say: Callable[[str], None]
 
     def until(self, wanted: Callable[[RunStatus], bool], seconds: float | None = None) -> RunStatus:
         """The first status that is `wanted`, final or stuck; after `seconds`, the last one."""
