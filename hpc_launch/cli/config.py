@@ -22,7 +22,7 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.config_by_hand import by_hand, find_script, job_options
 from hpc_launch.cli.render import report
 from hpc_launch.cli.shared_options import LazyGroup, json_option, output_option, set_option, site_option
-from hpc_launch.cli.terminal import print_note, warn, write_text
+from hpc_launch.cli.terminal import TERMINAL, print_note, write_text
 from hpc_launch.job.type_hints import descriptions
 from hpc_launch.script.render import render
 
@@ -239,7 +239,7 @@ def _finish(result: tuple[str | None, list[Finding]], output: Path | None, *, ex
     text, findings = result
     if text is None or errors(findings):
         raise Refused(findings)
-    warn(findings)
+    TERMINAL.warn(findings)
     write_text(output, _as_named(text, output), executable=executable)
     return 0
 

@@ -12,11 +12,12 @@ import click
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding
 from hpc_launch.cli.shared_options import echo_json
-from hpc_launch.cli.terminal import print_note, print_site_and_warnings
+from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.hostlist import expand
 from hpc_launch.plan import job_of_options
 from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.script.by_hand import HandStart, hostfile_of, start_by_hand
+from hpc_launch.service.check import announce
 
 OF_A_JOB = {"site": "--site", "sets": "--set", "as_json": "--json"}
 OF_BOTH = {"output", "hosts", "master_port"}
@@ -82,7 +83,7 @@ def _of_the_slurm_job(given: dict[str, Any]) -> dict[str, Any]:
 
 def _of_a_job(name: str, given: dict[str, Any], typed: set[str], output: Path | None) -> str | None:
     prepared = prepare_job(given["job"], site=given.get("site"), sets=tuple(given.get("sets", ())), anywhere=True)
-    print_site_and_warnings(prepared.loaded.detected, prepared.plan.site, prepared.warnings)
+    announce(prepared, TERMINAL, prepared.warnings)
     if "hosts" in typed and prepared.plan.hosts:
         hint = "use `--set exclude=[HOST]` to leave out a host of the profile"
         raise UsageError("--hosts is for jobs on Slurm", hint)

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, job_argument, json_option, set_option, site_option
-from hpc_launch.cli.terminal import TERMINAL, print_note, warn
+from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.job_file import has_sweep
 from hpc_launch.job.shell_text import visible
 from hpc_launch.preflight.bench import bench_level
@@ -171,7 +171,7 @@ def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bo
     """
     ready = prepare_sweep(job, site=site, sets=sets).first if has_sweep(job, sets) else None
     prepared = ready or prepare_job(job, site=site, sets=sets)
-    warn(prepared.warnings)
+    TERMINAL.warn(prepared.warnings)
     results = send_test(prepared.plan)
     if as_json:
         echo_json([{"channel": one.channel, "state": one.state, "why": one.why or None} for one in results])

@@ -14,7 +14,7 @@ import msgspec
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option, yes_option
-from hpc_launch.cli.terminal import print_note, warn, write_text
+from hpc_launch.cli.terminal import TERMINAL, print_note, write_text
 from hpc_launch.from_script.convert import Conversion, compare, convert, is_same
 from hpc_launch.from_script.new_job import Question, new_job_text, questions
 from hpc_launch.from_script.old_job import OldScript
@@ -117,7 +117,7 @@ def _ask(
     if as_json:
         echo_json({"job_file": str(output), "job": text, "findings": [one.as_json() for one in prepared.warnings]})
         return 0
-    warn(prepared.warnings)
+    TERMINAL.warn(prepared.warnings)
     print_note(f"next: hpc-launch submit {output}")
     click.echo(output)
     return 0
@@ -155,7 +155,7 @@ def _print_text(
     for account in [] if by_line else script.of("not_understood"):
         print_note(f"{script.name}:{account.line}: {account.text.strip()}")
         print_note(f"  {account.why}")
-    warn(findings)
+    TERMINAL.warn(findings)
     if conversion.site_file is not None:
         guess = "; its CPUs of a node are a guess" if script.size is None or script.size.cpus_per_node is None else ""
         name = conversion.site_path.name

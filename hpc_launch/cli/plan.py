@@ -11,7 +11,7 @@ from hpc_launch.api.run_calls import find
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import errors
 from hpc_launch.cli.shared_options import complete_run, echo_json, job_argument, json_option, set_option, site_option
-from hpc_launch.cli.terminal import TERMINAL, print_site_and_warnings
+from hpc_launch.cli.terminal import TERMINAL
 from hpc_launch.prepare.job_plan import JobLayouts
 from hpc_launch.view.layout_table import layout_lines, layouts_json
 from hpc_launch.view.plan_text import plan_json, plan_lines
@@ -58,7 +58,9 @@ def command(
         echo_json(plan_json(planned))
     else:
         write_lines(list(plan_lines(planned)))
-        print_site_and_warnings(planned.detected, planned.site, planned.findings)
+        if planned.detected is not None:
+            TERMINAL.say(f"site {planned.site}: {planned.detected}")
+        TERMINAL.warn(planned.findings)
     return Refused.exit_code if errors(planned.findings) else 0
 
 

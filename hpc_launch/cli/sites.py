@@ -13,7 +13,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.base.installed import shipped
 from hpc_launch.cli.render import format_option, print_values, report
 from hpc_launch.cli.shared_options import LazyGroup, complete_site, complete_team, echo_json, json_option
-from hpc_launch.cli.terminal import TERMINAL, print_note, warn
+from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.shell_text import visible
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.site_tools import team_sources
@@ -88,7 +88,7 @@ def show_command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> No
     if as_yaml and (key is not None or as_json):
         raise UsageError("--yaml cannot be combined with KEY or --json")
     profile = profile_details(name)
-    warn(profile.findings)
+    TERMINAL.warn(profile.findings)
     if as_yaml:
         click.echo(profile.text, nl=False)
         return
@@ -279,7 +279,7 @@ def _print_team(team: Team, *, as_json: bool) -> None:
     also = f"; in place of shipped ones: {', '.join(replaced)}" if replaced else ""
     also += f"; failure rules: {', '.join(rules)}" if rules else ""
     print_note(f"{team.name}: {team.url}{at}; profiles: {', '.join(names) or 'none'}{also}")
-    warn(findings)
+    TERMINAL.warn(findings)
 
 
 @click.command("remove")

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
 
 
-def warn(findings: Sequence[Finding]) -> None:
-    """Print findings with their hints on stderr."""
-    show_findings(findings, err=True)
-
-
-def print_site_and_warnings(detected: str | None, site: str, findings: Sequence[Finding]) -> None:
-    """Print the site, if it was detected rather than named, and the warnings."""
-    if detected is not None:
-        print_note(f"site {site}: {detected}")
-    warn(findings)
-
-
 def write_text(output: Path | None, text: str, *, executable: bool = False) -> None:
     """Write to the file named with -o, else to stdout. Raises UsageError."""
     from hpc_launch.base.errors import UsageError
@@ -73,7 +61,7 @@ class Terminal(Listener):
         print_note(text)
 
     def warn(self, findings: Sequence[Finding]) -> None:
-        warn(findings)
+        show_findings(findings, err=True)
 
     def fail(self, error: UserError) -> None:
         print_error(error)
@@ -143,7 +131,7 @@ def print_error(error: UserError) -> None:
     from hpc_launch.base.errors import Refused
 
     if isinstance(error, Refused):
-        warn(error.findings)
+        show_findings(error.findings, err=True)
         return
     for label, text in (("error", str(error)), ("hint", error.hint)):
         if text:
