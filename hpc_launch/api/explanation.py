@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from html import escape
 from typing import Any
 
@@ -10,8 +9,8 @@ from msgspec import Struct
 
 from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict
 from hpc_launch.service.diagnose import RunDiagnosis
-from hpc_launch.view.diagnosis_text import PerformanceReport, diagnosis_json, diagnosis_lines
-from hpc_launch.view.state_text import interval_json, progress_parts, startup_text, time_json, why_lines
+from hpc_launch.view.diagnosis_text import diagnosis_json, diagnosis_lines
+from hpc_launch.view.state_text import interval_json, time_json, why_lines
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -21,27 +20,25 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Class, cause, level, confidence, the first failure, and the evidence with its lines."""
     verdict: Verdict
     """What happens or should happen next, and the advice to a person."""
-    report: PerformanceReport | None = None
-    """State, progress and remarks on the speed of an attempt that runs or succeeded."""
     run: RunDiagnosis | None = None
-    """The attempt, the status of its run and where its time went; None for log files."""
+    """The attempt, the status of its run, what may slow it down and where its time went; None for log files."""
 
     @property
     def good(self) -> bool:
         """Whether the job succeeded, or is active without a failure."""
-        active = self.report is not None and self.report.state is not None and self.report.state != "STUCK"
+        active = self.run is not None and self.run.alive and self.run.status.state != "STUCK"
         return active or self.diagnosis.failure_class == "success"
 
     def as_json(self) -> dict[str, Any]:
         """The object of `hpc-launch why --json`."""
-        found = diagnosis_json(self.diagnosis, self.verdict, self.report)
+        found = diagnosis_json(self.diagnosis, self.verdict, self.run)
         if self.run is None:
             return found
         return {**found, **time_json(self.run.account), "checkpoint_interval": interval_json(self.run.interval)}
 
     def lines(self, *, colour: bool = False) -> list[str]:
         """The lines of `hpc-launch why`."""
-        lines = diagnosis_lines(self.diagnosis, self.verdict, self.report, colour=colour)
+        lines = diagnosis_lines(self.diagnosis, self.verdict, self.run, colour=colour)
         return lines + (why_lines(self.run.account, self.run.interval) if self.run is not None else [])
 
     def __str__(self) -> str:
@@ -49,14 +46,3 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
-
-
-def explanation(found: RunDiagnosis) -> Explanation:
-    """The explanation of an attempt."""
-    report, status = None, found.status
-    if found.alive or found.diagnosis.failure_class == "success":
-        start = startup_text(status, time.time()) if found.alive else ""
-        progress = (*([start] if start else []), *progress_parts(status))
-        state = status.state if found.alive else None
-        report = PerformanceReport(state, status.reason, progress, found.remarks)
-    return Explanation(diagnosis=found.diagnosis, verdict=found.verdict, report=report, run=found)

@@ -165,10 +165,11 @@ class Run:
 
         Raises UsageError where there is no such attempt, or for a sweep or a pipeline.
         """
-        from hpc_launch.api.explanation import explanation
+        from hpc_launch.api.explanation import Explanation
         from hpc_launch.service.diagnose import diagnose_run
 
-        return explanation(diagnose_run(self.one(), user_index(os.environ), self._listener, number=attempt))
+        found = diagnose_run(self.one(), user_index(os.environ), self._listener, number=attempt)
+        return Explanation(diagnosis=found.diagnosis, verdict=found.verdict, run=found)
 
     def report(self) -> str:
         """An HTML page about it that needs no other file. Raises UsageError for a sweep or a pipeline."""

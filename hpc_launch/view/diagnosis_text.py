@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import click
 from msgspec import to_builtins
 
 from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
-from hpc_launch.performance.slow_training import Remark
+from hpc_launch.service.diagnose import RunDiagnosis
 from hpc_launch.view.format_values import clean, clock_time, cut
+from hpc_launch.view.state_text import progress_parts, startup_text
 
 ROLE_FACTS = ("role", "exit_code")
 """Of the first failure: only in a job with roles."""
@@ -19,21 +19,10 @@ MAX_WIDTH = 200
 """Maximum number of characters shown of a quoted line."""
 
 
-@dataclass(frozen=True)
-class PerformanceReport:
-    """The state, progress and performance remarks of an attempt that runs or succeeded."""
-
-    state: str | None
-    """State of the run; None once it is over."""
-    reason: str | None
-    progress: tuple[str, ...] = ()
-    remarks: tuple[Remark, ...] = ()
-
-
-def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceReport | None) -> dict[str, Any]:
+def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, run: RunDiagnosis | None) -> dict[str, Any]:
     """The object of `why --json`. The reason of the verdict is the advice to a person."""
     shown = to_builtins(diagnosis.first_failure)
-    remarks = report.remarks if report is not None else ()
+    remarks = run.remarks if run is not None else ()
     data: dict[str, Any] = {
         "level": diagnosis.level,
         "class": diagnosis.failure_class,
@@ -47,8 +36,8 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
     }
     if diagnosis.start is not None:
         data["start"] = diagnosis.start
-    if report is not None:
-        data["state"] = report.state
+    if run is not None and (run.alive or diagnosis.failure_class == "success"):
+        data["state"] = run.status.state if run.alive else None
         data["remarks"] = [
             {name: getattr(remark, name) for name in ("kind", "node", "rank", "text")}
             | {"advice": remark.todo, "evidence": to_builtins(remark.quotes)}
@@ -60,13 +49,13 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
 def diagnosis_lines(
     diagnosis: Diagnosis,
     verdict: Verdict,
-    report: PerformanceReport | None,
+    run: RunDiagnosis | None,
     *,
     colour: bool,
 ) -> list[str]:
     """The diagnosis in a few lines."""
-    if report is not None and report.state is not None:
-        return _active_lines(report, diagnosis.also, colour=colour)
+    if run is not None and run.alive:
+        return _active_lines(run, colour=colour)
     good = diagnosis.failure_class == "success"
     name = diagnosis.failure_class
     title = click.style(name, fg="green" if good else "red", bold=True) if colour else name
@@ -82,19 +71,20 @@ def diagnosis_lines(
         *_field("verdict", "" if good else verdict.action),
         *_field("bad nodes", "" if good else ", ".join(diagnosis.bad_nodes)),
         *_field("next", "" if good else verdict.reason),
-        *_remarks(report),
+        *_remarks(run),
     ]
 
 
-def _active_lines(report: PerformanceReport, also: tuple[str, ...], *, colour: bool) -> list[str]:
+def _active_lines(run: RunDiagnosis, *, colour: bool) -> list[str]:
     """An active run: its state, its progress and what may slow it down."""
-    state = click.style(str(report.state), bold=True) if colour else str(report.state)
-    lines = [", ".join((state, *report.progress)), *_field("reason", report.reason or ""), *_also(also)]
-    slow = _remarks(report)
-    if report.state == "STUCK":
+    status, also = run.status, run.diagnosis.also
+    state = click.style(status.state, bold=True) if colour else status.state
+    progress = filter(None, (startup_text(status, time.time()), *progress_parts(status)))
+    lines = [", ".join((state, *progress)), *_field("reason", status.reason or ""), *_also(also)]
+    if status.state == "STUCK":
         return [*lines, "  the job has not started, and can never start"]
-    seen = " and no known slowdown detected" if report.state == "RUNNING" else ""
-    return lines + (slow or [f"  no failure{seen} so far"])
+    seen = " and no known slowdown detected" if status.state == "RUNNING" else ""
+    return lines + (_remarks(run) or [f"  no failure{seen} so far"])
 
 
 def _field(name: str, text: str) -> list[str]:
@@ -105,9 +95,9 @@ def _also(texts: tuple[str, ...]) -> list[str]:
     return [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in texts]
 
 
-def _remarks(report: PerformanceReport | None) -> list[str]:
+def _remarks(run: RunDiagnosis | None) -> list[str]:
     lines: list[str] = []
-    for remark in report.remarks if report is not None else ():
+    for remark in run.remarks if run is not None else ():
         lines += _field("slow", f"{remark.kind}: {remark.text}")
         for quote in remark.quotes:
             lines += _quote_lines(quote) if quote.line else [f"  {clean(quote.file)}"]
