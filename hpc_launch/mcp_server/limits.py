@@ -71,9 +71,9 @@ class Journal:
         with open(self.path, "a", encoding="utf-8", opener=_private) as stream:
             stream.write(record_text(entry, indent=None))
 
-    def submitted(self, run: str) -> JournalEntry | None:
-        """The entry by which a run was submitted; None for a run of somebody else."""
-        return next((one for one in self.entries() if one.run == run and one.outcome == "done"), None)
+    def has_submitted(self, run: str) -> bool:
+        """Whether an assistant submitted a run."""
+        return any(one.run == run and one.outcome == "done" for one in self.entries())
 
 
 def _private(path: str, flags: int) -> int:
@@ -93,10 +93,13 @@ def gpu_hours(jobs: Sequence[tuple[PreparedJob, int]]) -> tuple[float, float]:
     return most, total
 
 
-def check_limits(limits: AgentLimits, jobs: Sequence[tuple[PreparedJob, int]], before: Sequence[JournalEntry]) -> float:
-    """Check jobs against the limits, and return their GPU hours. `before`: the journal. Raises UsageError."""
+def check_limits(journal: Journal, jobs: Sequence[tuple[PreparedJob, int]]) -> float:
+    """Check jobs against the limits as they are now, and return their GPU hours. Raises UsageError."""
+    limits = read_limits()
+    if limits is None:
+        raise UsageError("user.yaml has no section `agents:`, so that assistants only read")
     most, total = gpu_hours(jobs)
-    today = [one for one in before if one.outcome == "done" and one.run and one.time > time.time() - DAY_S]
+    today = [one for one in journal.entries() if one.outcome == "done" and one.run and one.time > time.time() - DAY_S]
     used = sum(one.gpu_hours for one in today)
     for prepared, _ in jobs:
         resolved = prepared.loaded.resolved

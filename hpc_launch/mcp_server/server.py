@@ -10,8 +10,9 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import IO, Any
@@ -25,12 +26,12 @@ from hpc_launch.base.installed import module_command
 from hpc_launch.mcp_server.limits import Journal, JournalEntry, check_limits, read_limits
 from hpc_launch.retry.decision import next_attempt
 from hpc_launch.runs.find_run import find_run
+from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.service.cancel import cancel as cancel_run
 from hpc_launch.service.check import check_file
 from hpc_launch.service.resubmit import resubmit as resubmit_run
 from hpc_launch.service.submit import submit as submit_checked
-from hpc_launch.sites.profile import AgentLimits
 
 MOST_TEXT, MOST_MESSAGES = 60_000, 4_000
 """Bytes of an answer and of its messages: the last ones."""
@@ -149,74 +150,56 @@ def finding(code: str) -> dict[str, Any]:
     return _answer(found + after.partition("\n## ")[0])
 
 
-def _act(tool: str, request: dict[str, Any], act: Callable[[Journal], tuple[str | None, float, Any]]) -> dict[str, Any]:
-    """Do what changes something, alone, and note it in the journal. Raises UserError."""
-    journal = Journal()
-    run, hours = None, 0.0
+@contextmanager
+def _noted(tool: str, **request: Any) -> Iterator[tuple[Journal, dict[str, Any]]]:
+    """Around what changes something, alone: note it in the journal, with the fields that the block adds."""
+    journal, fields = Journal(), dict[str, Any](outcome="internal error")
     with journal.alone():
         try:
-            run, hours, found = act(journal)
-            outcome = "done"
+            yield journal, fields
+            fields["outcome"] = "done"
         except UserError as error:
-            outcome = str(error)
+            fields["outcome"] = str(error)
             raise
         finally:
-            entry = JournalEntry(
-                time=time.time(), tool=tool, request=request, outcome=outcome, run=run, gpu_hours=hours
-            )
-            journal.note(entry)
-    return _answer(found)
+            journal.note(JournalEntry(time=time.time(), tool=tool, request=request, **fields))
 
 
 def submit(job: str, site: str | None = None, sets: list[str] = []) -> dict[str, Any]:  # noqa: B006
     """Submit a job, a sweep or a pipeline, within the limits that the user has set. Returns the name of the run."""
-
-    def act(journal: Journal) -> tuple[str | None, float, Any]:
+    with _noted("submit", job=job, site=site, sets=sets) as (journal, fields):
         _options(site, sets)
         checked = check_file(Path(_job(job)), site=site, sets=sets)
-        hours = check_limits(_limits(), checked.jobs, journal.entries())
+        hours = check_limits(journal, checked.jobs)
         done = submit_checked(checked, user_index(os.environ), confirmed=True)
-        return done.run.name, hours, done.as_json()
-
-    return _act("submit", {"job": job, "site": site, "sets": sets}, act)
+        fields |= {"run": done.run.name, "gpu_hours": hours}
+    return _answer(done.as_json())
 
 
 def resubmit(run: str) -> dict[str, Any]:
     """Submit the next attempt of a run that an assistant submitted, unchanged, within the limits."""
-
-    def act(journal: Journal) -> tuple[str | None, float, Any]:
-        folder = find_run(run, user_index(os.environ))
-        _refuse_others(journal, folder.name)
-        prepared, _ = next_attempt(folder, sets=(), exclude=())
-        hours = check_limits(_limits(), [(prepared, 1)], journal.entries())
+    with _noted("resubmit", run=run) as (journal, fields):
+        folder = _own_run(journal, run)
+        prepared, _ = next_attempt(folder)
+        hours = check_limits(journal, [(prepared, 1)])
         done = resubmit_run(folder, user_index(os.environ), confirmed=True)
-        return folder.name, hours, done.as_json()
-
-    return _act("resubmit", {"run": run}, act)
+        fields |= {"run": folder.name, "gpu_hours": hours}
+    return _answer(done.as_json())
 
 
 def cancel(run: str) -> dict[str, Any]:
     """Cancel a run that an assistant submitted."""
-
-    def act(journal: Journal) -> tuple[str | None, float, Any]:
-        folder = find_run(run, user_index(os.environ), stages=True)
-        _refuse_others(journal, folder.name)
-        return None, 0.0, {"message": cancel_run(folder, user_index(os.environ))}
-
-    return _act("cancel", {"run": run}, act)
+    with _noted("cancel", run=run) as (journal, _):
+        message = cancel_run(_own_run(journal, run, stages=True), user_index(os.environ))
+    return _answer({"message": message})
 
 
-def _limits() -> AgentLimits:
-    """The limits as they are now: the user may have changed them. Raises UsageError."""
-    limits = read_limits()
-    if limits is None:
-        raise UsageError("user.yaml has no section `agents:`, so that assistants only read")
-    return limits
-
-
-def _refuse_others(journal: Journal, run: str) -> None:
-    if journal.submitted(run) is None:
-        raise UsageError(f"{run} was not submitted by an assistant", "ask the user to do it")
+def _own_run(journal: Journal, run: str, *, stages: bool = False) -> RunFolder:
+    """A run that an assistant submitted. Raises UsageError for another one."""
+    folder = find_run(run, user_index(os.environ), stages=stages)
+    if not journal.has_submitted(folder.name):
+        raise UsageError(f"{folder.name} was not submitted by an assistant", "ask the user to do it")
+    return folder
 
 
 READING = (validate, plan, render, status, list_runs, logs, why, report, sites, finding)
