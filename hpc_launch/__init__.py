@@ -12,28 +12,38 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hpc_launch.api.explanation import Explanation
-    from hpc_launch.api.job_calls import explain, layouts, plan, render, run, submit, sweep, validate
-    from hpc_launch.api.job_object import Job
-    from hpc_launch.api.run_calls import diagnose, find, runs, wait
-    from hpc_launch.api.run_object import Run, RunFailed
-    from hpc_launch.base.errors import (
-        NotOver,
-        Refused,
-        SchedulerError,
-        SubmitRefused,
-        SubmitUnknown,
-        Unreachable,
-        UsageError,
-        UserError,
-    )
-    from hpc_launch.base.findings import Finding, Place
-    from hpc_launch.prepare.job_plan import JobPlan
-    from hpc_launch.runs.find_run import RunElsewhere
-    from hpc_launch.runs.groups.pipeline_status import PipelineStatus
-    from hpc_launch.runs.groups.sweep_status import SweepStatus
-    from hpc_launch.runs.status.run_status import RunStatus
-    from hpc_launch.service.listener import Listener
+    from hpc_launch.api.explanation import Explanation as Explanation
+    from hpc_launch.api.job_calls import explain as explain
+    from hpc_launch.api.job_calls import layouts as layouts
+    from hpc_launch.api.job_calls import plan as plan
+    from hpc_launch.api.job_calls import render as render
+    from hpc_launch.api.job_calls import run as run
+    from hpc_launch.api.job_calls import submit as submit
+    from hpc_launch.api.job_calls import sweep as sweep
+    from hpc_launch.api.job_calls import validate as validate
+    from hpc_launch.api.job_object import Job as Job
+    from hpc_launch.api.run_calls import diagnose as diagnose
+    from hpc_launch.api.run_calls import find as find
+    from hpc_launch.api.run_calls import runs as runs
+    from hpc_launch.api.run_calls import wait as wait
+    from hpc_launch.api.run_object import Run as Run
+    from hpc_launch.api.run_object import RunFailed as RunFailed
+    from hpc_launch.base.errors import NotOver as NotOver
+    from hpc_launch.base.errors import Refused as Refused
+    from hpc_launch.base.errors import SchedulerError as SchedulerError
+    from hpc_launch.base.errors import SubmitRefused as SubmitRefused
+    from hpc_launch.base.errors import SubmitUnknown as SubmitUnknown
+    from hpc_launch.base.errors import Unreachable as Unreachable
+    from hpc_launch.base.errors import UsageError as UsageError
+    from hpc_launch.base.errors import UserError as UserError
+    from hpc_launch.base.findings import Finding as Finding
+    from hpc_launch.base.findings import Place as Place
+    from hpc_launch.prepare.job_plan import JobPlan as JobPlan
+    from hpc_launch.runs.find_run import RunElsewhere as RunElsewhere
+    from hpc_launch.runs.groups.pipeline_status import PipelineStatus as PipelineStatus
+    from hpc_launch.runs.groups.sweep_status import SweepStatus as SweepStatus
+    from hpc_launch.runs.status.run_status import RunStatus as RunStatus
+    from hpc_launch.service.listener import Listener as Listener
 
 _NAMES = {
     "api.explanation": "Explanation",
@@ -52,41 +62,7 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Explanation",
-    "Finding",
-    "Job",
-    "JobPlan",
-    "Listener",
-    "NotOver",
-    "PipelineStatus",
-    "Place",
-    "Refused",
-    "Run",
-    "RunElsewhere",
-    "RunFailed",
-    "RunStatus",
-    "SchedulerError",
-    "SubmitRefused",
-    "SubmitUnknown",
-    "SweepStatus",
-    "Unreachable",
-    "UsageError",
-    "UserError",
-    "__version__",
-    "diagnose",
-    "explain",
-    "find",
-    "layouts",
-    "plan",
-    "render",
-    "run",
-    "runs",
-    "submit",
-    "sweep",
-    "validate",
-    "wait",
-]
+__all__ = ["__version__", *sorted(_MODULES)]  # noqa: PLE0604 - text, all of it
 
 
 if not TYPE_CHECKING:  # which would take any name for one of the module's
