@@ -12,7 +12,6 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import errors
 from hpc_launch.cli.shared_options import complete_run, echo_json, job_argument, json_option, set_option, site_option
 from hpc_launch.cli.terminal import TERMINAL
-from hpc_launch.prepare.job_plan import JobLayouts
 from hpc_launch.view.layout_table import layout_lines, layouts_json
 from hpc_launch.view.plan_text import plan_json, plan_lines
 from hpc_launch.view.terminal import write_lines
@@ -52,7 +51,12 @@ def command(
     """
     earlier = find(run, listener=TERMINAL) if run is not None else None
     if compare:
-        return _show_layouts(layouts(job, site=site, set=sets, pace_of=earlier), as_json=as_json)
+        found = layouts(job, site=site, set=sets, pace_of=earlier)
+        if as_json:
+            echo_json(layouts_json(found))
+        else:
+            write_lines(list(layout_lines(found)))
+        return 0 if found.found.layouts else Refused.exit_code
     planned = plan(job, site=site, set=sets, pace_of=earlier, listener=TERMINAL)
     if as_json:
         echo_json(plan_json(planned))
@@ -62,11 +66,3 @@ def command(
             TERMINAL.say(f"site {planned.site}: {planned.detected}")
         TERMINAL.warn(planned.findings)
     return Refused.exit_code if errors(planned.findings) else 0
-
-
-def _show_layouts(found: JobLayouts, *, as_json: bool) -> int:
-    if as_json:
-        echo_json(layouts_json(found))
-    else:
-        write_lines(list(layout_lines(found)))
-    return 0 if found.found.layouts else Refused.exit_code

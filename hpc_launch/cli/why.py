@@ -61,16 +61,15 @@ def why_command(
     hpc-launch why --log slurm-4711.out
     hpc-launch why --log node0.err node1.err
     """
-    found = _of_logs(logs, run, more) if logs else _of_run(run, more, number)
+    if logs:
+        found = diagnose(*logs, *([run] if run else []), *more, stdin=sys.stdin.buffer, listener=TERMINAL)
+    else:
+        found = _of_run(run, more, number)
     if as_json:
         echo_json(found.as_json())
     else:
         write_lines(found.lines(colour=wants_colour(sys.stdout)))
     return 0 if found.good else FAILED
-
-
-def _of_logs(logs: tuple[str, ...], first: str | None, more: tuple[str, ...]) -> Explanation:
-    return diagnose(*logs, *([first] if first else []), *more, stdin=sys.stdin.buffer, listener=TERMINAL)
 
 
 def _of_run(name: str | None, more: tuple[str, ...], number: int | None) -> Explanation:

@@ -9,7 +9,7 @@ import select
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -132,20 +132,14 @@ def scans(attempt: AttemptFolder, rules: Rulebook, nodes: tuple[str, ...]) -> It
 
 def _worker_failures(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[WorkerFailure]:
     """The errors of torchelastic's agents, then those of workers that use `@record`."""
-    for number, path in attempt.error_files():
-        yield from _worker_failure(path, _relative(path, attempt), _name(number, nodes))
-    for number, path in islice(attempt.worker_error_files(), MAX_WORKER_FILES):
-        yield from _worker_failure(path, _relative(path, attempt), _name(number, nodes))
-
-
-def _worker_failure(path: Path, file: str, node: str | None) -> Iterator[WorkerFailure]:
-    record = read_record(path, _ErrorFile) or _ErrorFile()
-    text = record.message if isinstance(record.message, str) else ""
-    inner = as_record(record.message, _Message) or _Message(message=text)
-    if message := inner.message.strip()[:2000]:
-        code = inner.errorCode if record.errorCode is None else record.errorCode
-        time = inner.extraInfo.timestamp
-        yield WorkerFailure(file, 0, None, node, time, code, message, source=_ERROR_FILES)
+    for number, path in chain(attempt.error_files(), islice(attempt.worker_error_files(), MAX_WORKER_FILES)):
+        record = read_record(path, _ErrorFile) or _ErrorFile()
+        text = record.message if isinstance(record.message, str) else ""
+        inner = as_record(record.message, _Message) or _Message(message=text)
+        if message := inner.message.strip()[:2000]:
+            file, node, time = _relative(path, attempt), _name(number, nodes), inner.extraInfo.timestamp
+            code = inner.errorCode if record.errorCode is None else record.errorCode
+            yield WorkerFailure(file, 0, None, node, time, code, message, source=_ERROR_FILES)
 
 
 def node_exits(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[NodeExit]:

@@ -36,7 +36,6 @@ from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check
 from hpc_launch.runs.records.plan_record import plan_of
-from hpc_launch.runs.records.role_records import RoleStates
 from hpc_launch.runs.records.run_info import CodeInfo, read_info
 from hpc_launch.runs.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.runs.status.progress_reader import ProgressReader
@@ -171,15 +170,16 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     """Collect the evidence of an attempt; in a job with roles, of the one that failed first, else that ends the job."""
     files = Reader().read(attempt)
     roles = files.roles
+    failed = roles.failed if roles is not None else None
     place, own = attempt, files
     if roles is not None:
-        place = attempt.role(roles.failed.name if roles.failed is not None else "main")
+        place = attempt.role(failed.name if failed is not None else "main")
         own = Reader().read(place)
     # Of a job that never began, or whose steps the driver has already, the accounting knows no more.
     known = word is not None and word.ended_for_good and (bool(word.steps) or files.claim is None)
     record = files.final or (word if known else _from_accounting(files) or word)
     nodes = own.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
-    if roles is not None and roles.failed is None:  # any node of the job may have ended it
+    if roles is not None and failed is None:  # any node of the job may have ended it
         nodes = tuple(dict.fromkeys([*nodes, *files.nodes]))
     ended = own.own_end or files.own_end
     end = convert(ended, EndFacts, from_attributes=True) if ended is not None else None
@@ -190,7 +190,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         logs=tuple(without_ordinary(without_other_jobs(scans(place, rules, nodes), job_id), place, rules)),
         scheduler=convert(record, SchedulerFacts, from_attributes=True) if record is not None else None,
         end=end,
-        role=_role_fault(roles),
+        role=RoleFault(failed.name, failed.node, failed.why, failed.ended) if failed is not None else None,
         began=files.start is not None,
         node_exits=tuple(node_exits(place, nodes)),
         notes=tuple(notes(place, nodes)),
@@ -204,11 +204,6 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         start=start.text() if start is not None else None,
         of_a_run=True,
     )
-
-
-def _role_fault(roles: RoleStates | None) -> RoleFault | None:
-    failed = roles.failed if roles is not None else None
-    return None if failed is None else RoleFault(failed.name, failed.node, failed.why, failed.ended)
 
 
 def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:

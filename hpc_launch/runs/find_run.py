@@ -32,14 +32,14 @@ class RunElsewhere(UserError):
         self.text, self.folder, self.host = text, folder, host
 
 
-def find_run(text: str, index: Index, *, sweeps: bool = False, stages: bool = False) -> RunFolder:
-    """The run that `text` names; with `sweeps` it may be a sweep or a pipeline.
+def find_run(text: str, index: Index, *, stages: bool = False) -> RunFolder:
+    """The run that `text` names; with `stages` it may be a sweep, a pipeline or a stage of one.
 
-    With `stages`, also a stage of a pipeline that has no run, or several: its folder does not exist.
+    A stage of a pipeline may have no run, or several: its folder does not exist.
 
     Raises UsageError with similar names, or with all runs it may mean; RunElsewhere if another host has its files.
     """
-    return checked_kind(_find_point(text, index) or _find_run(text, index), text, sweeps=sweeps, stages=stages)
+    return checked_kind(_find_point(text, index) or _find_run(text, index), text, stages=stages)
 
 
 def checked_kind(run: RunFolder, text: str, *, sweeps: bool = False, stages: bool = False) -> RunFolder:

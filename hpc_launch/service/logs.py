@@ -108,7 +108,5 @@ class _OutputComplete:
         if self._status is None or self.run_is_over:
             return self.run_is_over
         later = any(attempt.number > self._attempt for attempt in self._status.attempts)
-        return later or (self._alone and self._has_ended(self._status))
-
-    def _has_ended(self, status: RunStatus) -> bool:
-        return any(attempt.number == self._attempt and attempt.state in _OVER for attempt in status.attempts)
+        ended = {attempt.number for attempt in self._status.attempts if attempt.state in _OVER}
+        return later or (self._alone and self._attempt in ended)

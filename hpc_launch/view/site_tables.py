@@ -19,11 +19,10 @@ HEADERS = ("NAME", "KIND", "STATUS", "GRADE", "AS OF", "LAYER", "TITLE")
 
 def table(profiles: Sequence[ProfileSummary]) -> list[str]:
     """The list of profiles as aligned columns."""
-    return aligned([HEADERS, *map(_texts, profiles)])
-
-
-def _texts(one: ProfileSummary) -> tuple[str, ...]:
-    return (one.name, one.kind, one.status, one.grade or "", one.as_of or "", one.layer, one.title)
+    rows = (
+        (one.name, one.kind, one.status, one.grade or "", one.as_of or "", one.layer, one.title) for one in profiles
+    )
+    return aligned([HEADERS, *rows])
 
 
 def difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
