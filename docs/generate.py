@@ -13,6 +13,7 @@ import click
 from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import fields
 
+from docs.diagrams import DIAGRAMS
 from docs.job_keys import job_keys
 from docs.json_schema import json_schema
 from docs.output_tables import with_tables
@@ -542,6 +543,7 @@ def pages() -> dict[Path, str]:
     }
     made = {(page := REFERENCE / f"{name}.md"): relative(text, page) for name, text in texts.items()}
     made[HERE.parent / "hpc_launch" / "api" / "job_keys.pyi"] = job_keys()
+    made |= {HERE / "images" / name: diagram.svg() for name, diagram in DIAGRAMS.items()}
     return made | {path: without_links(json.dumps(schema, indent=2)) + "\n" for path, schema in schemas.items()}
 
 
