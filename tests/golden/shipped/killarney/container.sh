@@ -8,8 +8,8 @@
 #SBATCH --account=aip-abc                                    # user.yaml:49
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # killarney.yaml:15
-#SBATCH --gpus-per-node=l40s:4                               # killarney.yaml:17
+#SBATCH --cpus-per-task=64                                   # killarney.yaml:18
+#SBATCH --gpus-per-node=l40s:4                               # killarney.yaml:20
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

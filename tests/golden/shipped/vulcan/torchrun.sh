@@ -8,8 +8,8 @@
 #SBATCH --account=aip-abc                                    # user.yaml:50
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # vulcan.yaml:15
-#SBATCH --gpus-per-node=l40s:4                               # vulcan.yaml:17
+#SBATCH --cpus-per-task=64                                   # vulcan.yaml:17
+#SBATCH --gpus-per-node=l40s:4                               # vulcan.yaml:19
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
