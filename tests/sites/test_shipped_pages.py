@@ -60,5 +60,5 @@ def test_a_default_of_hpc_launch_is_not_shown_as_a_fact() -> None:
     assert "- runtime: `singularity`" in made()[HERE / "jean-zay.md"]
 
 
-def test_there_are_45_systems_or_more() -> None:
-    assert len([one for one in shipped_profiles() if one.profile.kind == "system"]) >= 45
+def test_there_are_75_systems_or_more() -> None:
+    assert len([one for one in shipped_profiles() if one.profile.kind == "system"]) >= 75
