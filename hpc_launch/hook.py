@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
         if told is not None:
             deliver(told, wait=True)
     except (UserError, OSError, ValueError) as error:
-        print(f"[hpc-launch] left to the next driver: {error}", flush=True)
+        print(f"[hpc-launch] left to the next monitor: {error}", flush=True)
     return 0
 
 

@@ -33,7 +33,7 @@ find_attempt
 if [ -e "$attempt_dir/cancel.json" ] || grep -qs '^void cancelled' "$attempt_dir/claim"; then leave "the run was cancelled"; fi
 ! grep -qsE '"action": "(STOP|NONE)"' "$attempt_dir/verdict.json" || leave "the run is over"
 ! grep -qs '"exit_code": 0,.*"warned": null' "$attempt_dir/end.json" || leave "the run is finished"
-[ -f "$run_dir/after.sh" ] && [ -O "$run_dir/after.sh" ] || leave "no driver can run here"
+[ -f "$run_dir/after.sh" ] && [ -O "$run_dir/after.sh" ] || leave "no monitor can run here"
 (umask go-w && timeout -k 5 150 bash "$run_dir/after.sh" "$attempt_dir" "--successor=$of" </dev/null >>"$own/hook.log" 2>&1)
 find_attempt
 [ "$owner" = "$SLURM_JOB_ID" ] || leave "nothing to start in this job (see $own/hook.log)"

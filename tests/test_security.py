@@ -891,7 +891,7 @@ def test_no_run_is_created_where_every_user_can_replace_it(
     monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "project" / "runs"))
     prepared = first_attempt(plan(), ())
     (tmp_path / "project" / name).chmod(0o777)
-    with pytest.raises(Refused, match="every user can replace"):
+    with pytest.raises(Refused, match="the folder is world-writable"):
         create_run(prepared)
     (tmp_path / "project" / name).chmod(0o1777)
     assert create_run(prepared).exists
@@ -924,7 +924,7 @@ def test_a_folder_that_another_user_made_for_the_runs_is_refused(
         refuse_replaceable(made / "runs")
         return
     for refuse in (refuse_replaceable, make_own_folder):
-        with pytest.raises(OSError, match="every user can replace"):
+        with pytest.raises(OSError, match="the folder is world-writable"):
             refuse(made / "runs")
 
 
@@ -937,7 +937,7 @@ def test_a_link_of_another_user_does_not_lead_to_the_runs(tmp_path: Path) -> Non
     link.symlink_to("../home")
     refuse_replaceable(link / "runs")
     os.chown(link, OTHER, OTHER, follow_symlinks=False)
-    with pytest.raises(OSError, match="every user can replace"):
+    with pytest.raises(OSError, match="the folder is world-writable"):
         refuse_replaceable(link / "runs")
 
 

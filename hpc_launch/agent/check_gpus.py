@@ -47,7 +47,7 @@ def nvidia(gpus: int, model: str, ask: Ask = answer) -> Result:
     if code != 0:
         return result(False, "nvidia-smi exits with %d: %s" % (code, " ".join(text.split())[:200]))
     if not rows or rows[0][1] != str(len(rows)):  # each line has the number of all GPUs
-        return unknown("the answer of nvidia-smi is incomplete")
+        return unknown("the output of nvidia-smi is incomplete")
     if len(rows) < gpus:
         return result(False, "%d of %d GPUs" % (len(rows), gpus), promised(len(rows)))
     models = ", ".join(sorted({row[2] for row in rows}))
@@ -92,7 +92,7 @@ def nvidia_state(ask: Ask = answer) -> Result:
         for index, state in rows:
             if state in SET:
                 return result(False, "GPU %s: %s" % (index, text))
-    return result(True, ", ".join(checked)) if checked else unknown("nvidia-smi gives no values of these fields")
+    return result(True, ", ".join(checked)) if checked else unknown("nvidia-smi reports no values for these fields")
 
 
 def nvidia_links(gpus: int, ask: Ask = answer) -> Result:

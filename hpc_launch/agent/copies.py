@@ -277,7 +277,7 @@ class Copies:
         for one, task in zip(self.hosts, tasks):
             if not task.done() or one.problem:
                 why = one.copy.attempt, one.problem or "no answer"
-                say("%s: the end of its logs is only there, in %s: %s" % (one.host, *why))
+                say("%s: the end of its logs is only on that host, in %s: %s" % (one.host, *why))
         return 0
 
     def each(self, do: Callable[[HostCopy], None]) -> bool:
@@ -290,7 +290,7 @@ class Copies:
             if not task.done() or task.exception() is not None:
                 failed = True
                 why = str(task.exception()) if task.done() else "no answer"
-                say("%s did not get its copy of the run: %s" % (one.host, shown(why.encode())))
+                say("%s has no copy of the run: %s" % (one.host, shown(why.encode())))
         if not failed:
             sys.stdout.write("ready\n")
             sys.stdout.flush()

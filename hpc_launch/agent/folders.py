@@ -127,7 +127,7 @@ def workdir_files(folder: str, exclude: Sequence[str], limit: int, run: str) -> 
         size += os.lstat(os.path.join(folder, path)).st_size
         if size > limit or len(found) >= MOST_ENTRIES:
             what = "%d MiB" % (limit >> 20) if size > limit else "%d files" % MOST_ENTRIES
-            hint = "name what is no code in `code.exclude`, or raise `code.limit`"
+            hint = "list what is not code in `code.exclude`, or raise `code.limit`"
             raise TooLargeError("the working folder %s has more than %s: %s" % (folder, what, hint))
         found.append(path)
     return found

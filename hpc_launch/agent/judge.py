@@ -197,7 +197,7 @@ class Judge:
                 found[name].setdefault("answer", result(True, ""))
             for check in (PORT, NETWORK) if self.port is not None and self.port.crowded else ():
                 if found[name].get(check, {}).get("ok") is False:
-                    found[name][check] = unknown("too many connections of others: %s" % found[name][check]["text"])
+                    found[name][check] = unknown("too many other connections: %s" % found[name][check]["text"])
         compare(found, self.memory_mib)
         self.medians = check_full.compare_measured(found, self.rounds, self.gpus)
         return found
@@ -320,7 +320,7 @@ def main(words: List[str]) -> int:
     }
     write_atomic(os.path.join(args.attempt, "node-check.json"), json.dumps(record))
     for one in common:
-        say("on %d of %d nodes: %s (the training starts all the same)" % (one["nodes"], len(args.node), one["text"]))
+        say("on %d of %d nodes: %s (the training starts anyway)" % (one["nodes"], len(args.node), one["text"]))
     for check, reason in sorted(unchecked.items()):
         say("not checked: %s (%s)" % (check, reason))
     if judge.medians:

@@ -69,7 +69,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     began, words = time.monotonic(), args.words
 
     def expired(*_: Any) -> None:
-        raise NotStaged("it took longer than %d s" % args.limit)
+        raise NotStaged("it timed out after %d s" % args.limit)
 
     signal.signal(signal.SIGALRM, expired)  # a system call may hang
     signal.setitimer(signal.ITIMER_REAL, args.limit)

@@ -167,7 +167,7 @@ def report(nodes: Nodes, hosts: List[str]) -> None:
     """Name the nodes that were never heard: only Slurm would notice their loss."""
     names = ", ".join(hosts[node] for node in sorted(nodes.unheard))
     if names:
-        text = "no heartbeat from %s, so that only Slurm notices their loss: is %s writable there?"
+        text = "no heartbeat from %s, so only Slurm can notice their loss: is %s writable there?"
         say(text % (names, nodes.folder))
 
 

@@ -235,4 +235,4 @@ def refuse_replaceable(folder: Path) -> None:
 
 
 def _refuse(folder: Path, reason: str) -> None:
-    raise PermissionError(errno.EPERM, f"every user can replace what is in the folder ({reason})", str(folder))
+    raise PermissionError(errno.EPERM, f"the folder is world-writable ({reason})", str(folder))

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option, yes_option
@@ -149,7 +150,8 @@ def _print_text(
             table.append((row.what, _short(row.old or "-"), _short(row.new or "-"), row.status, row.why))
         click.echo("\n".join(aligned(table)))
     counts = [len(script.of(outcome)) for outcome in ("taken", "unnecessary", "not_understood")]
-    print_note(f"{sum(counts)} lines: {counts[0]} taken over, {counts[1]} unnecessary here, {counts[2]} not understood")
+    total = counted(sum(counts), "line")
+    print_note(f"{total}: {counts[0]} taken over, {counts[1]} unnecessary here, {counts[2]} not understood")
     for remark in script.remarks:
         print_note(f"note: {remark}")
     for account in [] if by_line else script.of("not_understood"):
@@ -157,9 +159,9 @@ def _print_text(
         print_note(f"  {account.why}")
     TERMINAL.warn(findings)
     if conversion.site_file is not None:
-        guess = "; its CPUs of a node are a guess" if script.size is None or script.size.cpus_per_node is None else ""
+        guess = "; the CPUs per node are a guess" if script.size is None or script.size.cpus_per_node is None else ""
         name = conversion.site_path.name
-        print_note(f"no site is known here: {name} describes what the script says of its cluster{guess}")
+        print_note(f"no matching site profile; wrote {name} from the script{guess}")
 
 
 def _print_accounts(script: OldScript) -> None:

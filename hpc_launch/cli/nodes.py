@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import to_builtins
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
@@ -167,7 +168,7 @@ def _support_report(nodes: Sequence[BadNode]) -> list[str]:
     """What a site's support needs to investigate the nodes: times, jobs and log lines."""
     lines = ["Our jobs failed on the nodes below. Could you please check them?", ""]
     for one in nodes:
-        lines += [f"{clean(one.node)}: {one.count} job{'s' if one.count > 1 else ''}"]
+        lines += [f"{clean(one.node)}: {counted(one.count, 'job')}"]
         for note in one.notes:
             when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(note.time))
             job = f"job {clean(note.job_id)}" if note.job_id else "a job"

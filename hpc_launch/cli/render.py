@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from hpc_launch.api.job_calls import explain, render, validate
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, output_option, set_option, site_option
@@ -132,5 +133,5 @@ def validate_command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, 
     hpc-launch validate --format github jobs/*.yaml
     """
     findings = [finding for job in jobs for finding in validate(job, site=site, set=sets)]
-    clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} checked, no errors"
+    clean = f"{counted(len(jobs), 'job file')} checked, no errors"
     return report(findings, "json" if as_json else style, clean)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from msgspec import to_builtins
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.installed import shipped
 from hpc_launch.cli.render import format_option, print_values, report
@@ -202,7 +203,7 @@ def check_command(profiles: tuple[str, ...], update_golden: bool, style: str, li
         raise UsageError(
             f"cannot write {error.filename}: {error.strerror}", "golden scripts are stored beside the profile"
         ) from error
-    clean = f"{count} profile{'s' if count > 1 else ''} checked, no errors"
+    clean = f"{counted(count, 'profile')} checked, no errors"
     return report(findings, "json" if as_json else style, clean)
 
 

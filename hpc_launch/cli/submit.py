@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpc_launch.base.counted import counted
 from hpc_launch.cli.shared_options import (
     complete_run,
     echo_json,
@@ -109,7 +110,8 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
     for line in aligned(point_rows(points[:MOST_SHOWN]), empty=False):
         print_note(line)
     omitted = f" ({len(points) - MOST_SHOWN} more than shown)" if len(points) > MOST_SHOWN else ""
-    print_note(f"dry run: {len(points)} points{omitted}, not submitted; the script of point 0 is above and in {path}")
+    size = counted(len(points), "point") + omitted
+    print_note(f"dry run: {size}, not submitted; the script of point 0 is above and in {path}")
     return 0
 
 

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpc_launch.base.counted import counted
 from hpc_launch.diagnose.diagnosis import NEVER_SUBMITTED, TOO_FEW, Action, Diagnosis, Verdict
 from hpc_launch.job.retry import Retry, RetryStep
 from hpc_launch.job.units import format_memory, format_time
@@ -114,7 +115,7 @@ at any time (preemption), and for classes whose evidence names the node to exclu
 CONFIRMED = frozenset({"segfault_or_abort", "cuda_assert_or_illegal_access", "unknown"})
 """Classes that a flipped bit or a bad node can cause too: retried once where the training had made progress."""
 
-CHANGES_BY_ITSELF = {"port_in_use": "another job id takes another port"}
+CHANGES_BY_ITSELF = {"port_in_use": "another job uses another port"}
 """Classes whose next attempt differs without any change to the job."""
 
 FREE = frozenset({"time_limit", "preempted"})
@@ -149,7 +150,7 @@ class AttemptProgress(Struct, frozen=True):
     """Whether the attempt got further than all before it; false where nothing shows it."""
 
     further: bool
-    words: str = "nothing shows that it got further"
+    words: str = "no step or checkpoint seen"
 
 
 class Policy(Struct, frozen=True):
@@ -227,7 +228,7 @@ def _repeated(cause: str, history: Sequence[PastAttempt], avoided: Sequence[str]
         return Verdict(last.action, reason, readmit=(node,), steps_used=last.steps_used)
     recent = history[-MOST_NEVER_SUBMITTED:]
     if sum(past.cause == NEVER_SUBMITTED for past in recent) >= MOST_NEVER_SUBMITTED:
-        reason = f"{MOST_NEVER_SUBMITTED} attempts in a row were never submitted; find out what kills the drivers"
+        reason = f"{MOST_NEVER_SUBMITTED} attempts in a row were never submitted; find out what kills hpc-launch"
         return Verdict("STOP", reason)
     # The steps and the changes are those of the attempt that this one should have been.
     reason = "the job of this attempt was never submitted"
@@ -283,23 +284,23 @@ def _spent(
     action: Action, kind: str, history: Sequence[PastAttempt], progress: AttemptProgress, retry: Retry
 ) -> str | None:
     """Which limit another attempt would break, in words; None for none."""
-    counted = sum(not (past.further and past.failure_class in FREE) for past in history)
-    counted += not (progress.further and kind in FREE)
-    if counted >= retry.max_attempts:
-        made = f"{_attempts(counted)} {'was' if counted == 1 else 'were'} made"
-        return f"{kind}, and {made}: retry.max_attempts is {retry.max_attempts}"
+    spent = sum(not (past.further and past.failure_class in FREE) for past in history)
+    spent += not (progress.further and kind in FREE)
+    if spent >= retry.max_attempts:
+        made = counted(spent, "attempt was", "attempts were")
+        return f"{kind}, and {made} made: retry.max_attempts is {retry.max_attempts}"
     still = [past for past in _stretch(history, progress) if not past.further]
     same = sum(past.failure_class == kind for past in still) + (not progress.further)
     # A list of changes is its own budget.
     usual = None if action == "RETRY_CHANGED" and kind not in CHANGES_BY_ITSELF else BUDGETS.get(kind, BUDGET)
     budget = retry.budgets.get(kind, usual)
     if budget is not None and (same > budget or budget == 0):
-        return f"{kind} again, {_attempts(same)} without getting further ({progress.words}): its budget is {budget}"
+        return f"{kind} again, {counted(same, 'attempt')} without progress ({progress.words}): its budget is {budget}"
     if action in ("RETRY", "CONTINUE") and kind != "preempted" and kind not in retry.budgets:
         plain = sum(past.action in ("RETRY", "CONTINUE") and past.failure_class != "preempted" for past in still)
         plain += not progress.further
         if plain >= retry.no_progress:
-            return f"{kind}, and {_attempts(plain)} in a row did not get further: {progress.words}"
+            return f"{kind}, and {counted(plain, 'attempt')} in a row made no progress: {progress.words}"
     return None
 
 
@@ -319,7 +320,3 @@ def _pause(history: Sequence[PastAttempt], progress: AttemptProgress, retry: Ret
     earlier = sum(past.action == "RETRY" for past in _stretch(history, progress))
     # An exponent that is bounded: a factor to a large power is no float any more.
     return float(min(retry.backoff.first * retry.backoff.factor ** min(earlier, 64), retry.backoff.most))
-
-
-def _attempts(count: int) -> str:
-    return "1 attempt" if count == 1 else f"{count} attempts"

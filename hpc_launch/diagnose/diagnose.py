@@ -183,9 +183,7 @@ def _unknown(subject: DiagnosisInput) -> Candidate:
         if scan.last_line.strip() and scan.last_line.isprintable()
     ]
     if evidence.alive:
-        return Candidate(
-            "unknown", "unknown", 90, tuple(quotes[-2:]), advice="it still runs, and nothing failed so far"
-        )
+        return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice="still running; no failure so far")
     recorded = evidence.of_a_run or evidence.end is not None or evidence.scheduler is not None
     if recorded or subject.solid or not quotes or any(last_word(scan) for scan in evidence.logs):
         return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]))
@@ -194,14 +192,14 @@ def _unknown(subject: DiagnosisInput) -> Candidate:
 
 def _breaks_off(logs: Iterable[LogScan]) -> str:
     """Where logs without an end and without a failure break off, and how to find out how the job ended."""
-    advice = "nothing in the log failed, and nothing shows that the job ended; `sacct -j JOBID` shows its state"
+    advice = "the log shows neither a failure nor the end of the job; `sacct -j JOBID` shows its state"
     furthest = max(
         (scan for scan in logs if scan.last_step is not None), key=lambda scan: scan.steps_seen, default=None
     )
     if furthest is None:
         return advice
     total = f" of {furthest.last_total}" if furthest.last_total else ""
-    return f"the log breaks off at step {furthest.last_step}{total}; {advice}"
+    return f"the log stops at step {furthest.last_step}{total}; {advice}"
 
 
 _NODE_STATES = (["NODE_FAIL"], ["BOOT_FAIL"], ["LAUNCH_FAILED"])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from hpc_launch.base.counted import counted
 from hpc_launch.diagnose.diagnosis import Candidate, Quote, from_scheduler
 from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
 
@@ -126,7 +127,8 @@ def without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate 
     if end is not None and end.exit_code == 93:
         return Candidate("user_code_error", "requested_no_restart", 10, (Quote("end.json", 0, "exit code 93"),))
     if end is not None and end.lost_nodes:
-        return Candidate("node_failure", "node_failure", 50, (Quote("end.json", 0, f"{end.lost_nodes} nodes lost"),))
+        lost = f"{counted(end.lost_nodes, 'node')} lost"
+        return Candidate("node_failure", "node_failure", 50, (Quote("end.json", 0, lost),))
     failed = [exit_ for exit_ in evidence.node_exits if exit_.code not in {0, 143, 271}]
     if failed:
         exit_ = min(failed, key=lambda one: math.inf if one.time is None else one.time)

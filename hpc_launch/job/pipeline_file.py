@@ -228,7 +228,7 @@ def _check_runs(name: str, stages: Mapping[str, StageKeys], pipeline: PipelineFi
         message = f"`{key}` of stage `{name}` names `{keys.target}`, which runs several times itself"
         fault(message, ("jobs", name, key), "name a stage without `on` and `each`")
     elif keys.each is not None and not is_sweep(pipeline, keys.each):
-        message = f"`each` of stage `{name}` names `{keys.each}`, which is no sweep"
+        message = f"`each` of stage `{name}` names `{keys.each}`, which is not a sweep"
         fault(message, ("jobs", name, "each"), f"use `after: {keys.each}`")
 
 

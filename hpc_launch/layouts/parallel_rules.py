@@ -132,7 +132,7 @@ def _division(rules: _Rules, parallel: Parallel, layers: int) -> None:
     ends = [size for size in (parallel.first_stage_layers, parallel.last_stage_layers) if size is not None]
     field = "first_stage_layers" if parallel.first_stage_layers is not None else "last_stage_layers"
     if ends and counted:
-        message = "stages cannot have layers of their own number while embedding or loss count as one"
+        message = "the layers of a stage cannot be set while the embedding or the loss counts as a layer"
         rules.fault(FindingCode.UNEVEN_STAGES, message, field, "keep either, and remove the other")
     elif units is None and ends:
         middle, rest = max(parallel.pp - len(ends), 0), max(layers - sum(ends), 0)

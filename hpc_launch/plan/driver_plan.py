@@ -254,7 +254,7 @@ def _check(draft: PlanDraft, asked: Notify) -> None:
         warn("mail", f"site {draft.resolved.site.name} has no Slurm to send mails", "use `webhook` or `command`")
     elif not others and (not mailed or any(event not in mailed for event in asked.events)):
         words = " and ".join(f"`{event}`" for event in asked.events if event not in mailed)
-        warn("events", f"nobody hears of {words or 'the events'}", "add `webhook` or `command`, or remove the event")
+        warn("events", f"no receiver gets {words or 'the events'}", "add `webhook` or `command`, or remove the event")
     if "first_step" in asked.events and others and draft.resolved.job.progress.step is None:
         hint = r"add `progress: {step: 'step (\d+)'}`, as the log shows it"
         warn("events", "`first_step` needs `progress.step`", hint)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.units import format_memory
@@ -104,7 +105,7 @@ def _gpus(draft: PlanDraft, node: NodeClass, queue: Queue) -> tuple[int, Origin]
             message, hint = "`gpus` and `gpus_per_node` are both set", "keep one of them"
             draft.fault(FindingCode.UNEVEN_GPUS, message, ("gpus",), hint)
         if job.gpus % job.max_nodes:
-            message = f"{job.gpus} GPUs cannot be divided evenly over {job.max_nodes} nodes"
+            message = f"{counted(job.gpus, 'GPU')} cannot be divided evenly over {job.max_nodes} nodes"
             draft.fault(FindingCode.UNEVEN_GPUS, message, ("gpus",), "set `gpus_per_node` instead")
         return job.gpus // job.max_nodes, resolved.origin("gpus")
     if job.gpus_per_node is not None:

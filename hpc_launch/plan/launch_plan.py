@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpc_launch.base.counted import counted
 from hpc_launch.job.document import Origin
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.type_hints import LauncherName
@@ -286,10 +287,10 @@ class LaunchPlan(Struct, frozen=True):
     def shape(self) -> str:
         """The processes of the nodes, for readers: `x 4 processes`; or the roles."""
         if self.roles:
-            return f"with {len(self.roles)} role{'s' if len(self.roles) > 1 else ''}"
+            return f"with {counted(len(self.roles), 'role')}"
         if self.uneven:
             return f"with {' + '.join(map(str, self.slots))} processes"
-        return f"x {self.processes_per_node} process{'es' if self.processes_per_node > 1 else ''}"
+        return f"x {counted(self.processes_per_node, 'process', 'processes')}"
 
     @property
     def elastic(self) -> bool:

@@ -67,10 +67,10 @@ def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:
     if len(named) != 1:
         if not named:
             hint = "add `script: train.py`, or `module:`/`command:`"
-            filler.fault(FindingCode.NOT_ONE_PROGRAM, "the job names nothing to run", (), hint)
+            filler.fault(FindingCode.NOT_ONE_PROGRAM, "no program to run", (), hint)
         else:
             both = " and ".join(f"`{key}`" for key in named)
-            filler.fault(FindingCode.NOT_ONE_PROGRAM, f"{both} both say what to run", (named[1],), "keep one of them")
+            filler.fault(FindingCode.NOT_ONE_PROGRAM, f"{both} both name a program", (named[1],), "keep one of them")
         return None
     kind = named[0]
     before = (((flag.key,),) if flag.value is None else ((flag.key,), (flag.value,)) for flag in flags)
@@ -243,7 +243,7 @@ def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
         return options
     if launch.gpus_per_task:
         if size.gpus_per_node % size.processes_per_node:
-            message = f"{size.gpus_per_node} GPUs are not a number for each of {size.processes_per_node} processes"
+            message = f"{size.gpus_per_node} GPUs cannot be divided among {size.processes_per_node} processes"
             draft.fault(FindingCode.GPUS_PER_TASK_UNEVEN, message, ("processes_per_node",), "use one process a GPU")
         options.append(f"--gpus-per-task={max(size.gpus_per_node // size.processes_per_node, 1)}")
     if launch.gpu_sharing:

@@ -71,7 +71,7 @@ class ValueFiller(PlanDraft, frozen=True):
             return ("",)
         filled = any(isinstance(part, str) and SECRET_VALUE.search(part) for part in text)
         if filled and not SECRET_VALUE.search(written):  # `text_checks` reports what the file itself says
-            message = "the value looks like an access token and would stand in the script"
+            message = "the value looks like an access token and would be written to the script"
             self.fault(FindingCode.SECRET_IN_SCRIPT, message, path, "set a variable to it, and list that in `secrets:`")
         strategy = self.resolved.job.strategy
         if CONFIG in text and strategy.config is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.patterns import compiled, matches_whole
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
@@ -77,7 +78,7 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
         draft.fault(FindingCode.NODES_OUT_OF_LIMITS, f"{queue} does not accept {held}", (key,), hint)
     elif row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
-        nodes = "1 node" if job.held_nodes == 1 else f"{job.held_nodes} nodes"
+        nodes = counted(job.held_nodes, "node")
         message = f"time {asked} exceeds the limit of {queue} for {nodes}, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
@@ -153,7 +154,7 @@ def _wrong_alone(job: JobSpec, jobs: Mapping[str, JobSpec]) -> Iterator[_Fault]:
         except re.error as error:
             yield (*path, "ready", "log"), f"`log` is not a valid regular expression: {error}", "correct it"
         if role.restart and role.ends:
-            yield (*path, "restart"), f"`{name}` ends the job, so that it cannot be restarted in it", "use `retry`"
+            yield (*path, "restart"), f"`{name}` ends the job, so it cannot be restarted", "use `retry`"
         if "node" in (jobs[name].environment.stage, getattr(jobs[name].container, "stage", None)):
             message, hint = f"`stage: node`: the software of `{name}` cannot be copied to the nodes", "use `stage: off`"
             yield path, message, hint
@@ -179,7 +180,7 @@ def _wrong_together(job: JobSpec, places: Mapping[str, RolePlace], gpus_per_node
     needed = sum(_least(role) for role in job.roles.values() if role.beside is None)
     has_rest = any(role.nodes == "rest" for role in job.roles.values())
     if missing or (needed != job.max_nodes and not has_rest):
-        message = f"the roles need {needed} nodes, the job has {job.max_nodes}"
+        message = f"the roles need {counted(needed, 'node')}, the job has {job.max_nodes}"
         yield ("nodes",), message, f"set `nodes: {needed}`, or `nodes: rest` in a role"
     for name, place in places.items():
         others = [one for one, role in job.roles.items() if role.beside == name and role.gpus]

@@ -105,5 +105,5 @@ def _check_secrets(draft: PlanDraft, program: Program) -> None:
             found["env", name] = name
     for path, name in found.items():
         hint = f"list it: `secrets: [{name if path[0] == 'env' else 'NAME'}]`, and set it in your shell"
-        message = f"`{name}` looks like a secret and would stand in the script"
+        message = f"`{name}` looks like a secret and would be written to the script"
         draft.fault(FindingCode.SECRET_IN_SCRIPT, message, path, hint)

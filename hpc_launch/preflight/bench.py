@@ -10,6 +10,7 @@ from statistics import median
 
 from msgspec import to_builtins
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.installed import AGENT
 from hpc_launch.base.json_records import read_record
 from hpc_launch.preflight.short_run import Context, Level, follow_short_run, prepare_short, short_sets, state_of
@@ -111,9 +112,9 @@ def _by_size(record: BenchRecord, name: str) -> dict[int, float]:
 
 def _shape(record: BenchRecord) -> str:
     nodes, each = len(record.nodes), record.per_node
-    shape = f"x {each} process{'es' if each > 1 else ''}"
+    shape = f"x {counted(each, 'process', 'processes')}"
     shape = f"with {' + '.join(map(str, record.slots))} processes" if record.slots else shape
-    return f"{nodes} node{'s' if nodes > 1 else ''} {shape} with {record.backend} on this site"
+    return f"{counted(nodes, 'node')} {shape} with {record.backend} on this site"
 
 
 def _as_json(record: BenchRecord) -> dict[str, object]:

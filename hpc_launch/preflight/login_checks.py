@@ -16,6 +16,7 @@ from typing import Literal
 from msgspec import Struct, to_builtins
 
 from hpc_launch.agent.check_host import writable
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import SubmitRefused, Unreachable, UsageError
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.job_size import job_size
@@ -38,7 +39,7 @@ LITTLE = GIB
 def job_level(prepared: PreparedJob) -> Level:
     """The job file, its site and its files. A job with errors never gets here: `prepare_job` refuses it."""
     plan = prepared.plan
-    lines = [f"{plan.name} fits site {plan.site}: {plan.nodes} nodes {plan.shape}"]
+    lines = [f"{plan.name} fits site {plan.site}: {counted(plan.nodes, 'node')} {plan.shape}"]
     lines += [f"warning: {finding.message}" for finding in prepared.warnings]
     folder = Path(plan.runs_folder)
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
@@ -81,9 +82,7 @@ def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
     if reasons:
         parts = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda item: -item[1]))
         total = sum(reasons.values())
-        lines.append(
-            f"{total} {'job waits' if total == 1 else 'jobs wait'}{f' in {partition}' if partition else ''}: {parts}"
-        )
+        lines.append(f"{counted(total, 'job waits', 'jobs wait')}{f' in {partition}' if partition else ''}: {parts}")
     return Level("queue", "ok", tuple(lines))
 
 

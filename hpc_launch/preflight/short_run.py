@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt
@@ -189,4 +190,4 @@ def _found(record: NodeCheckRecord) -> Iterator[str]:
     for check, median in record.medians.items():
         yield f"median: {check} {median}"
     if not record.bad:
-        yield f"{record.nodes} nodes passed in {record.seconds:.1f} s"
+        yield f"{counted(record.nodes or 0, 'node')} passed in {record.seconds:.1f} s"

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.base.counted import counted
 from hpc_launch.images.probe import probe_answer, probe_command, setting_lines, setup_lines
 from hpc_launch.images.training_source import top_imports
 from hpc_launch.job.shell_text import plain, quote
@@ -234,4 +235,4 @@ def _imports_level(plan: LaunchPlan, names: Sequence[str], unread: str | None, r
 
 
 def _count(names: Sequence[str]) -> str:
-    return f"the {len(names)} module{'s' if len(names) > 1 else ''} that the training imports first"
+    return f"the {counted(len(names), 'module')} that the training imports first"

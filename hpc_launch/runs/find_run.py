@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.runs.groups.group_folder import PipelineFolder, as_pipeline, find_point, find_stage, stage_of, sweep_of
 from hpc_launch.runs.layout import RunFolder
@@ -47,7 +48,7 @@ def checked_kind(run: RunFolder, text: str, *, sweeps: bool = False, stages: boo
     sweeps = sweeps or stages
     if not stages and not run.exists and run.pipeline is not None:
         several = len(PipelineFolder(run.pipeline).runs(stage_of(run)))
-        why = f"has {several} runs" if several else "has not begun"
+        why = f"has {counted(several, 'run')}" if several else "has not begun"
         raise UsageError(f"{run.name} {why}", f"hpc-launch status {run.pipeline.name} shows its stages")
     if not sweeps and (pipeline := as_pipeline(run)) is not None:
         first = next((stage.name for stage in pipeline.record.stages), "STAGE")

@@ -20,6 +20,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hpc_launch.agent.lease import name_of
+from hpc_launch.base.counted import counted
 from hpc_launch.base.json_records import file_lines, line_record, record_text
 from hpc_launch.base.user_dirs import make_private, state_folder, user
 from hpc_launch.diagnose.diagnosis import Quote
@@ -139,7 +140,7 @@ class NodeHealthStore:
             result.append(f"cannot read the team's reports on bad nodes: {_described(self.folder)}")
         elif unreadable:
             owners = ", ".join(sorted({owner(path) for path in unreadable}))
-            count = f"{len(unreadable)} report{'s' if len(unreadable) > 1 else ''} on bad nodes"
+            count = f"{counted(len(unreadable), 'report')} on bad nodes"
             result.append(f"cannot read {count} by {owners} in {self.folder}; ask for: chmod g+r")
         place = next(path for path in (self.folder, *self.folder.parents) if os.path.exists(path))
         if not os.access(place, os.W_OK | os.X_OK):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import NotOver
 from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers
 from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_pipeline, pipeline_of
@@ -86,7 +87,7 @@ def _poll_plain(runs: Sequence[RunFolder], index: Index, listener: Listener, *, 
     drivers = Drivers(tracker, index)
     due = [run for run in runs if drive and drivers.due(statuses[run.name])]
     if due:
-        with listener.doing(f"advancing {len(due)} run{'s' if len(due) > 1 else ''}"):
+        with listener.doing(f"advancing {counted(len(due), 'run')}"):
             outcomes = [drivers.drive(run) for run in due]
         for run, outcome in zip(due, outcomes, strict=True):
             if outcome.words and outcome.kind != "ended":
@@ -119,7 +120,7 @@ def _poll_groups(
 
         progress = advance(sweep, Schedulers().of, index)
         if progress is not None and progress.job_ids:
-            left = f"; {progress.left} points are left" if progress.left else ""
+            left = f"; {counted(progress.left, 'point is', 'points are')} left" if progress.left else ""
             listener.say(f"{sweep.name}: submitted job {', '.join(progress.job_ids)}{left}")
 
     found: dict[str, RunStatus | SweepStatus] = {}

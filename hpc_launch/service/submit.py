@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
@@ -41,7 +42,7 @@ def confirm_cost(prepared: PreparedJob, listener: Listener, jobs: int = 1) -> No
     if most is None or time_s is None or jobs * gpus * time_s <= most * 3600:
         return
     hours = jobs * gpus * time_s / 3600
-    what = f"{jobs} points with {gpus} GPUs" if jobs > 1 else f"{gpus} GPUs"
+    what = f"{jobs} points with {counted(gpus, 'GPU')}" if jobs > 1 else counted(gpus, "GPU")
     message = f"{what} for {format_time(time_s)} may use {hours:,.0f} GPU-hours, more than {most:,g}"
     if listener.answers:
         listener.say(message)
@@ -199,13 +200,13 @@ def submitted_points(
     if progress.left:
         others = "a point that ends, or `status` or `watch` of the sweep,"
         who = f"`resubmit {sweep.name}`" if repeated_left else others
-        left = f"{progress.left} points are left: {progress.why}; {who} submits them later"
+        left = f"{counted(progress.left, 'point is', 'points are')} left: {progress.why}; {who} submits them later"
     arrays, points = sweep.arrays(), len(sweep.record.points)
     return Submitted(
         run=sweep.run,
         job_ids=progress.job_ids,
         script=arrays[0].script if arrays else None,
-        size=f"{points - progress.left} of {points} points",
+        size=f"{points - progress.left} of {counted(points, 'point')}",
         left=left,
         more={"jobs": list(progress.job_ids), "points": points, "left": progress.left},
         exit_code=exit_code,
@@ -232,7 +233,7 @@ def _submit_sweep(
     from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
 
     kind = prepared.first.plan.submitted_to
-    with listener.doing(f"submitting {len(prepared.points)} points") as doing:
+    with listener.doing(f"submitting {counted(len(prepared.points), 'point')}") as doing:
         sweep = create_sweep(prepared, sets, index=index)
         progress = submit_points(
             sweep, scheduler_for(kind), prepared=prepared, index=index, wait=doing if wait else None

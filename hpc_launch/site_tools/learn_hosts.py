@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
@@ -181,7 +182,7 @@ def draft_hosts(  # noqa: PLR0917 - what a profile is made of
         "Sources: nvidia-smi or the files of AMD's driver, /proc and /sys, the interpreters themselves, and a probe",
         "file in each folder. Correct what you know better, and note it under `facts:`.",
     ]
-    put_identity(result, f"{len(hosts)} hosts without a scheduler", context)
+    put_identity(result, f"{counted(len(hosts), 'host')} without a scheduler", context)
     result.put("ssh", "scheduler", "type")
     _hosts(result, listed, hosts)
     _node_class(result, [host.slots for host in listed if host.name in hosts], hosts)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.agent_archive import agent_archive
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, SchedulerError, UsageError
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.installed import ARCHIVE
@@ -102,7 +103,7 @@ def _start(
     except (Refused, SchedulerError) as error:
         context.say(f"{request.queue}: {error}")
         return ProbeResult(request.queue, fault=str(error))
-    context.say(f"{request.queue}: job {job_id} on {request.nodes} node{'s' if request.nodes > 1 else ''}")
+    context.say(f"{request.queue}: job {job_id} on {counted(request.nodes, 'node')}")
     return ProbeResult(request.queue, run, fault="timed out: SUBMITTING")
 
 

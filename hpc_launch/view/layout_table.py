@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from hpc_launch.base.counted import counted
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.job.document import flow_text
@@ -33,7 +34,7 @@ def link_lines(groups: Sequence[RankGroups], gpu: Gpu | None) -> Iterator[str]:
             rate = gpu.node_bandwidth if one.spread.nodes == 1 else gpu.network_bandwidth
             speed = f", {rate / 1e9:.0f} GB/s per GPU"
         where = "within a node" if one.spread.nodes == 1 else f"across {one.spread.nodes} nodes"
-        count = f"{one.count} group{'s' if one.count > 1 else ''} of {one.size}"
+        count = f"{counted(one.count, 'group')} of {one.size}"
         yield f"{_NAMES[one.kind]}: {count}, {where}{speed}"
 
 

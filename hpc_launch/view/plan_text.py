@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from hpc_launch.base.counted import counted
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import MemoryEstimate, reductions
 from hpc_launch.estimate.step_time import Walltime
@@ -50,7 +51,7 @@ def _job(plan: JobPlan) -> Iterator[str]:
     gpu = plan.estimate.gpu if plan.estimate is not None else None
     kind = f" ({gpu.name})" if isinstance(gpu, Gpu) and size.gpus_per_node else ""
     time = f", {format_time(size.time_s)}" if size.time_s is not None else ""
-    nodes = f"{plan.nodes} node{'s' if plan.nodes > 1 else ''}"
+    nodes = f"{counted(plan.nodes, 'node')}"
     yield f"{plan.name} on {plan.site}, queue {size.queue_name}: {nodes}{gpus}{kind}{time}"
 
 
@@ -79,7 +80,7 @@ def _batch(plan: JobPlan) -> Iterator[str]:
         yield "unknown: the layout is not valid"
         return
     micro, steps, dp = layout.parallel.micro_batch, layout.microbatches, layout.dp
-    text = f"{layout.global_batch} = micro batch {micro} × accumulation {steps} × {dp} replica{'s' if dp > 1 else ''}"
+    text = f"{layout.global_batch} = micro batch {micro} × accumulation {steps} × {counted(dp, 'replica')}"
     training = plan.estimate.training if plan.estimate is not None else None
     if isinstance(training, JobTraining):
         text += f"; {layout.global_batch * training.setup.sequence:,} tokens per step"
@@ -130,7 +131,7 @@ def _time(plan: JobPlan) -> Iterator[str]:
     if pace is not None and isinstance(scaled, str):
         yield f"unknown: {pace.run} took {number(pace.step_s)} s per step, but {scaled}"
     elif pace is not None and isinstance(scaled, ScaledPace):
-        by = f"measured by {pace.steps} steps of {pace.run} (attempt {pace.attempt})"
+        by = f"measured by {counted(pace.steps, 'step')} of {pace.run} (attempt {pace.attempt})"
         if scaled.measured:
             yield f"{number(scaled.step_s)} s per step, {by}"
         else:
@@ -158,9 +159,9 @@ def _time(plan: JobPlan) -> Iterator[str]:
 def _walltime(plan: JobPlan, need: Walltime) -> Iterator[str]:
     limit = f" of {format_time(plan.size.time_s)}" if plan.size.time_s is not None else ""
     if need.jobs is None or need.wall_s is None:
-        yield f"{need.steps} steps: a job{limit} has no time for a single step"
+        yield f"{counted(need.steps, 'step')}: a job{limit} has no time for a single step"
         return
-    yield f"{need.steps} steps: {duration(need.wall_s)}, {need.jobs} job{'s' if need.jobs > 1 else ''}{limit}"
+    yield f"{counted(need.steps, 'step')}: {duration(need.wall_s)}, {counted(need.jobs, 'job')}{limit}"
     if plan.limit_s is not None and plan.size.time_s is not None and plan.limit_s > plan.size.time_s and need.jobs > 1:
         yield f"the queue allows {format_time(plan.limit_s)} per job"
 

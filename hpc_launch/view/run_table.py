@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TextIO
 
+from hpc_launch.base.counted import counted
 from hpc_launch.job.sweep_points import SweepPoint, label, short_names
 from hpc_launch.performance.time_account import CATEGORIES, TimeAccount
 from hpc_launch.runs.groups.group_folder import StageRecord
@@ -145,7 +146,8 @@ def sweep_lines(status: SweepStatus) -> list[str]:
         why = "" if one.status.state == "COMPLETED" else reason_text(one.status)
         row.extend([one.status.state, step, value, attempts, job, why])
     counts = ", ".join(f"{count} {state}" for state, count in status.counts.items())
-    lines = [*aligned(rows, empty=False), "", f"{clean(status.sweep.name)}: {len(status.points)} points: {counts}"]
+    total = counted(len(status.points), "point")
+    lines = [*aligned(rows, empty=False), "", f"{clean(status.sweep.name)}: {total}: {counts}"]
     if best is not None and best.metric is not None:
         lines.append(f"best ({status.sweep.record.goal}): {clean(label(best.point.values))}: {number(best.metric)}")
     return lines

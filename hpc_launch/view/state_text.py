@@ -6,6 +6,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
+from hpc_launch.base.counted import counted
 from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
@@ -226,8 +227,8 @@ def interval_text(interval: CheckpointInterval) -> str:
         saves += f", every {_precise(every)}, loses {share(interval.lost(every))}"
     best = f"every {_precise(interval.best_s)} would lose the least, {share(interval.lost(interval.best_s))}"
     hours = number(seen.node_s / 3600)
-    known = f"{failures} failure{'s' if failures > 1 else ''} in {hours} node hours of this site's runs"
-    size = f"{interval.nodes} node{'s' if interval.nodes > 1 else ''}"
+    known = f"{counted(failures, 'failure')} in {hours} node hours of this site's runs"
+    size = f"{counted(interval.nodes, 'node')}"
     return f"{saves}; {best}; {known}: one in {_precise(interval.mtbf_s)} on {size}"
 
 

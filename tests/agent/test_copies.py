@@ -59,7 +59,7 @@ def test_what_hosts_get(run: Path) -> None:
         *(f"attempts/001/{name}" for name in ("claim", "node.sh")),
     ]
     assert workdir_files(str(work), ["big*"], 1000, str(run)) == ["data/words", "link", "run.sh"]
-    with pytest.raises(TooLargeError, match=r"more than 0 MiB: name what is no code in `code.exclude`"):
+    with pytest.raises(TooLargeError, match=r"more than 0 MiB: list what is not code in `code.exclude`"):
         workdir_files(str(work), [], 5, "")
 
 

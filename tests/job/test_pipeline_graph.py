@@ -34,7 +34,7 @@ def read(folder: Path, jobs: str, shared: str = "") -> PipelineFile:
         (f"  {'a' * 33}: {{}}", f"`{'a' * 33}` cannot be the name of a stage"),
         ("  a: {site: other}", "stage `a` cannot set `site`"),
         ("  a: {jobs: {}}", "stage `a` cannot have stages"),
-        ("  a: {}\n  b: {each: a}", "`each` of stage `b` names `a`, which is no sweep"),
+        ("  a: {}\n  b: {each: a}", "`each` of stage `b` names `a`, which is not a sweep"),
         ("  a: {}\n  b: {on: {checkpoint: a}}\n  c: {on: {checkpoint: b}}", "`b`, which runs several times itself"),
         (f"  a: {{}}\n  b: {{on: {{checkpoint: a}}, {SWEEP}}}", "stage `b` has `on`, so it cannot be a sweep"),
         ('  a: {}\n  b: {args: ["${a.checkpoint}"]}', "uses `${a.checkpoint}`, but does not wait for `a`"),

@@ -58,8 +58,8 @@ def test_an_address_in_the_file_is_refused_and_not_repeated(tmp_path: Path, webh
     ("notify", "words"),
     [
         ("{mail: me@example.org}", []),
-        ("{mail: me@example.org, events: [end, no_progress]}", ["nobody hears of `no_progress`"]),
-        ("{events: [end]}", ["nobody hears of `end`"]),
+        ("{mail: me@example.org, events: [end, no_progress]}", ["no receiver gets `no_progress`"]),
+        ("{events: [end]}", ["no receiver gets `end`"]),
         ("{webhook: HOOK}", []),
         ("{webhook: HOOK, events: [first_step]}", ["`first_step` needs `progress.step`"]),
     ],

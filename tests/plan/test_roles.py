@@ -34,7 +34,7 @@ def faults(tmp_path: Path, text: str) -> list[str]:
     [
         ("roles:\n  train: {command: [date]}\n", "no role ends the job"),
         (f"roles:\n{TRAIN % ', after: server'}", "there is no other role `server`"),
-        (f"nodes: 3\nroles:\n{TRAIN % ''}", "the roles need 1 nodes, the job has 3"),
+        (f"nodes: 3\nroles:\n{TRAIN % ''}", "the roles need 1 node, the job has 3"),
         (
             f"nodes: 2\nroles:\n  a: {{command: [date], nodes: 2}}\n{TRAIN % ''}",
             "the roles need 3 nodes, the job has 2",
@@ -43,7 +43,7 @@ def faults(tmp_path: Path, text: str) -> list[str]:
             f"nodes: 1\nroles:\n  a: {{command: [date]}}\n{TRAIN % ', nodes: rest'}",
             "the roles need 2 nodes, the job has 1",
         ),
-        (f"roles:\n{TRAIN % ', restart: 1'}", "`train` ends the job, so that it cannot be restarted in it"),
+        (f"roles:\n{TRAIN % ', restart: 1'}", "`train` ends the job, so it cannot be restarted"),
         (f"roles:\n{TRAIN % ', ready: {tcp: true, http: /}'}", "`ready` needs one of http, tcp, log and ray"),
         (
             f"nodes: 2\nroles:\n  a: {{launcher: torchrun, script: a.py, restart: 1}}\n{TRAIN % ''}",

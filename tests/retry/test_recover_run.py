@@ -456,7 +456,7 @@ def test_two_failures_without_progress_end_the_run(runs: Path, scheduler: FakeSc
     move = drive(run, scheduler, "nccl_timeout", "RETRY")
 
     assert move.kind == "ended"
-    assert "in a row did not get further" in move.words
+    assert "in a row made no progress" in move.words
 
 
 def test_after_a_person_s_resubmission_the_counting_begins_anew(runs: Path, scheduler: FakeScheduler) -> None:

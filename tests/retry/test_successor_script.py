@@ -98,7 +98,7 @@ def test_it_ends_at_once_where_the_run_is(text: str, run: RunFolder, case: str) 
 
 def test_it_ends_at_once_where_no_driver_can_run(text: str, run: RunFolder) -> None:
     run.after.unlink()
-    assert start(text, run) == "no driver can run here"
+    assert start(text, run) == "no monitor can run here"
 
 
 @pytest.mark.parametrize("shebang", ["#!/bin/bash", "#!/bin/bash -l"])

@@ -48,6 +48,6 @@ def test_a_run_is_followed_and_repeated_without_a_word(
 def test_a_sweep_is_submitted_and_cancelled(tmp_path: Path, index: Index) -> None:
     sweep = started(tmp_path, index, JOB.replace("[echo, done]", "[sleep, '100'], sweep: {grid: {env.B: [1, 2]}}"))
     assert sweep.size == "1 of 2 points"
-    assert "1 points are left: they wait for the points before them" in (sweep.left or "")
+    assert "1 point is left: they wait for the points before them" in (sweep.left or "")
     assert "cancelled job" in cancel(sweep.run, index)
     assert [one.state for one in follow([sweep.run], index)] == ["CANCELLED"]

@@ -41,6 +41,6 @@ def test_a_start_up_file_that_ends_the_shell_is_named(user: SshUser) -> None:
         assert time.monotonic() - begin < patience(60)
     assert done.returncode == 4, done.stdout + done.stderr
     assert "\033" not in done.stderr
-    assert all(f"{host} runs no command over ssh" in done.stderr for host in hosts), done.stderr
+    assert all(f"{host} cannot run a command over ssh" in done.stderr for host in hosts), done.stderr
     assert "no service today" in done.stderr
     assert "start-up file" in done.stderr

@@ -190,6 +190,6 @@ def test_a_host_that_cannot_have_a_copy_is_named(hosts: Hosts) -> None:
     hosts.on("n2", f"mkdir -p {hosts.folder} && touch {hosts.folder}/runs")
     assert hosts.submit("--wait").returncode == 1
     log = hosts.batch_log()
-    assert re.search(f"n2 did not get its copy of the run: .*{hosts.folder}/runs", log), log
+    assert re.search(f"n2 has no copy of the run: .*{hosts.folder}/runs", log), log
     assert "not all hosts have a copy of the run; nothing was started" in log
     hosts.user.nothing_left()

@@ -250,7 +250,7 @@ def _script_ending(view: AttemptView) -> str | None:
 
 
 def _warning_text(view: AttemptView) -> str | None:
-    return "it ended after a warning: check its log for whether it was done" if view.warned else None
+    return "it exited after a warning: check its log to see whether it finished" if view.warned else None
 
 
 def _contradiction(final: JobRecord) -> str | None:

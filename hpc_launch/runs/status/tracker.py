@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from hpc_launch.agent.notify_event import CHANNELS, MOST_TRIES, claim_path, events, is_final, read
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Unreachable, UserError
 from hpc_launch.runs.checkpoint_files import near_miss
 from hpc_launch.runs.layout import RunFolder
@@ -110,7 +111,7 @@ class RunTracker:
         """
         count = len(self._followed)
         for followed in self._followed.values():
-            doing(f"reading {count} run folder{'s' if count != 1 else ''}")
+            doing(f"reading {counted(count, 'run folder')}")
             self._read(followed, doing)
         doing("querying the scheduler")
         self._ask(fresh, background)
@@ -232,7 +233,9 @@ class RunTracker:
         self, followed: FollowedRun, state: str, attempts: tuple[AttemptStatus, ...], now: float
     ) -> tuple[str, ...]:
         unsent = [view for view in followed.views if _is_cancel_unsent(view)]
-        warnings = [f"{view.cancelled_by}, but the scheduler was not reached: a driver ends the job" for view in unsent]
+        warnings = [
+            f"{view.cancelled_by}, but the scheduler was not reached: the next command ends the job" for view in unsent
+        ]
         warnings += notify_problems(followed.run)
         if len(attempts) > 1 and state in ("PENDING", "STARTING", "RUNNING"):
             warnings += filter(None, [size_change(followed.files[-1].attempt)])

@@ -171,7 +171,7 @@ def submit_sentinel(task: AttemptTask, submission: Submission, job_id: str) -> N
     run, attempt, recovery = task.run, task.attempt, task.prepared.plan.recovery
     if recovery is None or recovery.sentinel is None:
         return
-    script = f"#!/bin/bash\n# Runs the next driver of {run.name} after job {job_id}.\n"
+    script = f"#!/bin/bash\n# Runs the next monitor of {run.name} after job {job_id}.\n"
     after = quote(str(run.after))
     script += f"[ -O {after} ] && exec bash {after} {quote(str(attempt.path))} --outside\n"
     options = (*_OPTIONS, f"--dependency=afterany:{job_id}", *recovery.sentinel)

@@ -105,7 +105,7 @@ def on_host(
     if answer.code != SSH_FAILED and not answer.too_long:
         said = error or last_line(answer.output) or "its shell ended"
         hint = "let no start-up file of the shell there exit, or start a program, in a session without a terminal"
-        raise Unreachable(f"{FindingCode.HOST_NOT_REACHABLE} {host} runs no command over ssh: {said}", hint)
+        raise Unreachable(f"{FindingCode.HOST_NOT_REACHABLE} {host} cannot run a command over ssh: {said}", hint)
     code, reason, hint = fault_of(host, answer.messages)
     said = f"{reason} ({error})" if reason else error or "no answer"
     way = f"cannot reach {host} over ssh{f' from {origin}' if origin else ''}"
