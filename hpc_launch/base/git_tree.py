@@ -12,7 +12,7 @@ GIT_S = 5.0
 
 def commit_of(root: Path) -> str | None:
     """The commit checked out there; None where that is not known."""
-    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD") or None
+    return git_output(root, "rev-parse", "--verify", "--quiet", "HEAD") or None
 
 
 def not_ignored(root: Path) -> frozenset[str] | None:
@@ -21,14 +21,14 @@ def not_ignored(root: Path) -> frozenset[str] | None:
         return None
     files: set[str] = set()
     for which in (("--cached", "--recurse-submodules"), ("--others", "--exclude-standard")):
-        answer = _git(root, "ls-files", "-z", *which)
+        answer = git_output(root, "ls-files", "-z", *which)
         if answer is None:
             return None
         files.update(name.rstrip("/") for name in answer.split("\0") if name)
     return frozenset(files | {str(above) for name in files for above in Path(name).parents})
 
 
-def _git(root: Path, *words: str) -> str | None:
+def git_output(root: Path, *words: str) -> str | None:
     """What git prints without running what the repository configures; None where it fails."""
     command = ("git", "-C", str(root), "-c", "core.fsmonitor=false", *words)
     offline = {**os.environ, "GIT_ALLOW_PROTOCOL": "none"}  # git fetches what it misses, by a program of the repository

@@ -73,7 +73,7 @@ def scaled_pace(checked: CheckedJob, pace: MeasuredPace) -> ScaledPace | str:
     """The pace for this job, or why the run says nothing about it."""
     world = checked.size.processes(checked.loaded.resolved.job.max_nodes) if checked.size is not None else None
     same = ScaledPace(step_s=pace.step_s, low_s=pace.step_s, high_s=pace.step_s)
-    job, run = known_training(checked), _of_run(pace)
+    job, run = known_training(checked), training_of_run(pace)
     if isinstance(job, str) or isinstance(run, str):
         if pace.processes in {None, world}:
             return same
@@ -112,7 +112,8 @@ def known_training(checked: CheckedJob) -> KnownTraining | str:
     return KnownTraining(model, setup, replace(gpu, per_node=size.gpus_per_node))
 
 
-def _of_run(pace: MeasuredPace) -> KnownTraining | str:
+def training_of_run(pace: MeasuredPace) -> KnownTraining | str:
+    """What a measured run trained, or why that is not known."""
     if pace.folder is None:
         return "its job file is not known"
     run = RunFolder(pace.folder)

@@ -1,13 +1,15 @@
-"""Charts of a run as shapes in the units of an SVG image: attempts on a time axis, and curves over all attempts."""
+"""Charts of a run as shapes in the units of an SVG image: attempts on a time axis, shares, curves and heat maps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import fmean
 
 from hpc_launch.performance.time_account import Interval, TimeAccount
-from hpc_launch.view.format_values import duration, number
+from hpc_launch.view.format_values import cut, duration, number
 
 TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
@@ -35,10 +37,11 @@ def time_label(seconds: float) -> str:
     return duration(seconds) if seconds >= 1 else f"{number(seconds)} s" if seconds else "0"
 
 
-WIDTH, LEFT, RIGHT = 1000.0, 90.0, 16.0
-ROW, MARGIN = 24.0, 30.0
-HEIGHT = 220.0
-FINEST = 2000
+WIDTH, LEFT, RIGHT = 1000.0, 90.0, 36.0
+ROW, TOP, MARGIN = 24.0, 24.0, 46.0
+"""Height of a row, and the room for the title of the y axis and for the x axis with its title."""
+HEIGHT = 260.0
+FINEST = 1000
 """An interval shorter than this part of the axis is drawn as a part of the one before it."""
 
 Curve = Sequence[tuple[float, float]]
@@ -58,11 +61,19 @@ class Chart:
     """x, y, width, height, class and title."""
     curves: list[Curve] = field(default_factory=list)
     dots: list[tuple[float, float]] = field(default_factory=list)
+    cells: list[tuple[str, str]] = field(default_factory=list)
+    """Class and path of all cells of one level."""
 
-    def tick(self, x: float, bottom: float, label: str) -> None:
-        """A mark on the x axis."""
-        self.lines.append((x, 0, x, bottom, "axis"))
-        self.texts.append((x, bottom + 18, "middle", label))
+    def x_axis(self, places: Mapping[float, str], title: str, top: float = 0.0) -> None:
+        """Marks with their labels by place, and the title with its unit."""
+        bottom = self.height - MARGIN
+        for x, label in places.items():
+            self.lines.append((x, top, x, bottom, "axis"))
+            self.texts.append((x, bottom + 18, "middle", label))
+        self.texts.append((self.width - RIGHT, bottom + 38, "end", title))
+
+
+SINCE = "time since the run was created"
 
 
 def timeline(account: TimeAccount, labels: dict[int, str]) -> Chart:
@@ -71,14 +82,26 @@ def timeline(account: TimeAccount, labels: dict[int, str]) -> Chart:
     place = _scale(0, span, LEFT, WIDTH - RIGHT)
     rows = {name: row * ROW for row, name in enumerate(labels)}
     chart = Chart(ROW * len(rows) + MARGIN)
-    for at in time_ticks(span):
-        chart.tick(place(at), chart.height - MARGIN, time_label(at))
+    chart.x_axis({place(at): time_label(at) for at in time_ticks(span)}, SINCE)
     chart.texts += [(LEFT - 8, y + 16, "end", labels[name]) for name, y in rows.items()]
     for part in coarse(account.intervals, span / FINEST):
         low, high = place(part.begin - begin), place(part.end - begin)
         phase = f" ({part.phase.replace('_', ' ')})" if part.phase else ""
         title = f"{part.category}{phase}, {duration(part.seconds)}, {duration(part.begin - begin)} after the beginning"
         chart.boxes.append((low, rows[part.attempt] + 4, max(high - low, 0.4), ROW - 8, part.category, title))
+    return chart
+
+
+def share_bar(account: TimeAccount) -> Chart:
+    """The time of the jobs as one bar. Each part that is wide enough has the number of its category below it."""
+    chart, left, used = Chart(ROW + 22), 0.0, account.wall_s - account.seconds("queued")
+    for place, (category, spent) in enumerate(account.by_category().items()):
+        width = chart.width * spent / used if category != "queued" and used > 0 else 0.0
+        if width:
+            chart.boxes.append((left, 2, width, ROW, category, f"{category}, {duration(spent)}"))
+        if width >= 18:
+            chart.texts.append((left + width / 2, ROW + 18, "middle", str(place)))
+        left += width
     return chart
 
 
@@ -99,11 +122,18 @@ FURTHEST = 1e300
 
 
 def curves(
-    lines: Sequence[Curve], *, label: Callable[[float], str], begins: Sequence[float] = (), times: bool
+    lines: Sequence[Curve],
+    *,
+    label: Callable[[float], str],
+    begins: Sequence[float] = (),
+    saves: Sequence[float] = (),
+    times: bool,
+    title: str = "",
 ) -> Chart | None:
     """One line for each attempt; None for less than two points.
 
-    `times`: both axes begin at 0, and the x axis is a time; `begins`: where attempts begin on it.
+    `times`: both axes begin at 0, and the x axis is a time; `begins`: where attempts begin on it; `saves`: where they
+    saved a checkpoint; `title`: of the y axis, with its unit.
     """
     lines = [[(x, y) for x, y in line if abs(y) < FURTHEST] for line in lines]
     xs, ys = [x for line in lines for x, _ in line], [y for line in lines for _, y in line]
@@ -112,17 +142,56 @@ def curves(
     left = 0.0 if times else min(xs)
     low, high = 0.0 if times else min(ys), max(ys)
     low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
-    across, up = _scale(left, max(xs), LEFT, WIDTH - RIGHT), _scale(low, high, HEIGHT - MARGIN - 6, 8)
+    bottom = HEIGHT - MARGIN
+    across, up = _scale(left, max(xs), LEFT, WIDTH - RIGHT), _scale(low, high, bottom - 6, TOP + 8)
     chart = Chart(HEIGHT)
-    for x in time_ticks(max(xs)) if times else ticks(left, max(xs)):
-        chart.tick(across(x), HEIGHT - MARGIN, time_label(x) if times else number(x))
+    places = time_ticks(max(xs)) if times else ticks(left, max(xs))
+    marks = {across(x): time_label(x) if times else number(x) for x in places}
+    chart.x_axis(marks, SINCE if times else "step", TOP)
+    chart.texts.append((0, 14, "start", title))
     for y in ticks(low, high, 5):
         chart.lines.append((LEFT, up(y), WIDTH - RIGHT, up(y), "axis"))
         chart.texts.append((LEFT - 8, up(y) + 4, "end", label(y)))
-    chart.lines += [(across(x), 0, across(x), HEIGHT - MARGIN, "begin") for x in begins if left <= x <= max(xs)]
+    for top, kind, marked in ((TOP, "begin", begins), (bottom - 12, "save", saves)):
+        chart.lines += [(across(x), top, across(x), bottom, kind) for x in marked if left <= x <= max(xs)]
     drawn = [[(across(x), up(y)) for x, y in line] for line in lines]
     chart.curves += [line for line in drawn if len(line) > 1]
     chart.dots += [line[0] for line in drawn if len(line) == 1]
+    return chart
+
+
+NAMES, COLUMNS, LEVELS = 220.0, 96, 8
+"""Width of the names beside a heat map, and how many columns and levels it has at most."""
+
+
+def heat(rows: Mapping[str, Curve], span: float, *, low: float = 0.0, high: float, unit: str) -> Chart | None:
+    """Rows over `span` seconds, stronger where the mean of the samples is larger, from `low` to `high`.
+
+    None without samples.
+    """
+    most = max(map(len, rows.values()), default=0)
+    if not most or span <= 0:
+        return None
+    columns, tall = max(1, min(COLUMNS, most * 2 // 3)), 18.0 if len(rows) <= 32 else 12.0
+    chart, wide = Chart(TOP + tall * len(rows) + MARGIN), (WIDTH - RIGHT - NAMES) / columns
+    place, scale = _scale(0, span, NAMES, WIDTH - RIGHT), _scale(low, high, 0, LEVELS)
+    chart.x_axis({place(at): time_label(at) for at in time_ticks(span, 6)}, SINCE, TOP)
+    cells: list[list[str]] = [[] for _ in range(LEVELS)]
+    for row, (name, curve) in enumerate(rows.items()):
+        top = TOP + row * tall
+        if row % 2 == 0 or len(rows) <= 32:
+            chart.texts.append((NAMES - 8, top + tall - 4, "end", cut(name, 32)))
+        parts: dict[int, list[float]] = {}
+        for at, value in curve:
+            parts.setdefault(min(columns - 1, max(0, int(at / span * columns))), []).append(value)
+        for column, values in parts.items():
+            level = min(LEVELS - 1, max(0, int(scale(fmean(values)))))
+            cells[level].append(f"M{NAMES + column * wide:.1f} {top:.0f}h{wide:.1f}v{tall - 1:.0f}h-{wide:.1f}z")
+    chart.cells = [(f"h{level}", "".join(paths)) for level, paths in enumerate(cells) if paths]
+    edges = [number(low + (high - low) * level / LEVELS) for level in range(LEVELS + 1)]
+    for level, (least, most_of_it) in enumerate(pairwise(edges)):
+        chart.boxes.append((NAMES + 60 + 24 * level, 4, 24, 12, f"h{level}", f"{least} to {most_of_it} {unit}"))
+    chart.texts += [(NAMES + 52, 14, "end", edges[0]), (NAMES + 68 + 24 * LEVELS, 14, "start", f"{edges[-1]} {unit}")]
     return chart
 
 

@@ -1,4 +1,4 @@
-"""The report of a run: its time, its curves, its attempts with their evidence, and its script.
+"""The report of a run: its time, its curves, what its nodes did, its attempts with their evidence, and its script.
 
 All text of a run is foreign: names, reasons, log lines, scripts. The template escapes it, and shows control characters
 and direction marks as escapes.
@@ -10,10 +10,12 @@ import base64
 import hashlib
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ from hpc_launch.base.files import read_text
 from hpc_launch.diagnose.diagnosis import FirstFailure
 from hpc_launch.performance.measured_pace import interval_of
 from hpc_launch.performance.run_times import RunTimes, run_times
-from hpc_launch.report.charts import Curve, curves, timeline
+from hpc_launch.performance.time_account import merged
+from hpc_launch.report.charts import Curve, curves, heat, share_bar, timeline
+from hpc_launch.report.node_samples import sampled
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.run_index import Index
@@ -34,25 +38,39 @@ from hpc_launch.service.listener import Listener
 from hpc_launch.service.poll import poll_runs
 from hpc_launch.view.format_values import clean, duration, hosts, log_lines, number, share
 from hpc_launch.view.role_text import role_lines
-from hpc_launch.view.state_text import elapsed, interval_text, phases_text, progress_parts
+from hpc_launch.view.run_facts import code_changes, run_facts, run_links
+from hpc_launch.view.state_text import elapsed, interval_text, progress_parts
 
 POINTS = 160
 """Places of the log of each attempt that are read for the curves."""
 MOST_ATTEMPTS = 200
-QUOTED_LINES = 100
-SCRIPT_LINES, SCRIPT_CHARACTERS = 5000, 1 << 20
+QUOTED_LINES, DIFF_LINES = 100, 500
+SCRIPT_LINES, SCRIPT_CHARACTERS = 5000, 1 << 17
+ONE_SAVE_S = 5.0
+"""Files that are saved within so many seconds belong to one checkpoint."""
+MOST_SAVES = 200
 GOOD, BAD = frozenset({"COMPLETED", "RUNNING"}), frozenset({"FAILED", "STUCK"})
 _FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """What the page is made of. `now`: seconds since the epoch. `notes`: further sentences about the time."""
+    """What the page is made of. `now`: seconds since the epoch. `notes`: further sentences about the time.
+
+    `facts`: what ran, its speed and cost, by name; `links`: addresses by their text.
+    """
 
     status: RunStatus
     times: RunTimes
     now: float
     notes: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def begin(self) -> float:
+        """When the run was created."""
+        return self.times.account.intervals[0].begin if self.times.account.intervals else self.now
 
 
 def report_of(run: RunFolder, index: Index, listener: Listener) -> str:
@@ -62,7 +80,7 @@ def report_of(run: RunFolder, index: Index, listener: Listener) -> str:
     times = run_times(status, now)
     interval = interval_of(status, times, index)
     notes = (f"Checkpoints: {interval_text(interval)}.",) if interval is not None else ()
-    return run_page(RunReport(status, times, now, notes))
+    return run_page(RunReport(status, times, now, notes, run_facts(status, times, index, now), run_links(run)))
 
 
 def run_page(report: RunReport) -> str:
@@ -91,35 +109,66 @@ def run_page(report: RunReport) -> str:
         version=__version__,
         now=report.now,
         progress=", ".join(progress_parts(status)),
-        phases=phases_text(account),
+        phases=account.phases(),
         notes=report.notes,
+        shares=share_bar(account),
         timeline=timeline(account, labels) if 0 < len(labels) <= MOST_ATTEMPTS else None,
         roles=_lines("\n".join(role_lines(status, report.now)), SCRIPT_LINES),
         attempts=[_attempt(run, attempt, report.now) for attempt in status.attempts[-MOST_ATTEMPTS:]],
         omitted=max(len(status.attempts) - MOST_ATTEMPTS, 0),
         files=_files(run),
+        facts=report.facts,
+        links=report.links,
         **_curves(report),
+        **_nodes(report, run),
     )
 
 
+def _nodes(report: RunReport, run: RunFolder) -> Mapping[str, Any]:
+    """The heat maps of nodes and ranks, and their numbers."""
+    found, span = sampled(run.attempts(), report.begin), report.times.account.wall_s
+    gpus = bool(found.gpu_use)
+    use, memory = (found.gpu_use, found.gpu_gib) if gpus else (found.cpu_use, found.gib)
+    nodes = {f"{'► ' if name in found.stragglers else ''}{name}": row for name, row in found.nodes.items()}
+    scale: dict[str, Any] = {"high": 100.0, "unit": "%"} if gpus else {"high": 1.0, "unit": "CPUs"}
+    per_node, per_rank, sizes = ([y for row in rows.values() for _, y in row] for rows in (nodes, use, memory))
+    least, most = min(sizes, default=0.0), max(sizes, default=0.0)
+    return {
+        "gpus": gpus,
+        "use": use,
+        "memory": memory,
+        "stragglers": sorted(found.stragglers),
+        "node_map": heat(nodes, span, **scale | {"high": max([scale["high"], *per_node])}),
+        "use_map": heat(use, span, **scale | {"high": max([scale["high"], *per_rank])}),
+        "memory_map": heat(memory, span, low=least if least < most else 0.0, high=max(most, 1e-3), unit="GiB"),
+    }
+
+
 def _curves(report: RunReport) -> Mapping[str, Any]:
-    """Loss by step, and steps per second by time."""
-    begin = report.times.account.intervals[0].begin if report.times.account.intervals else report.now
-    losses: list[Curve] = []
-    rates: list[Curve] = []
+    """Loss and learning rate by step, and steps per second by time, with checkpoints and restarts."""
+    lines: dict[str, list[Curve]] = {"losses": [], "learning": [], "rates": []}
     begins: list[float] = []
+    restarts: list[float] = []
+    saved: list[float] = []
     numbers = sorted(report.times.curves)[-MOST_ATTEMPTS:]
     for number_of_attempt in numbers:
         curve, most = report.times.curves[number_of_attempt], max(8, POINTS * 4 // (3 + len(numbers)))
         points = curve.points(most)
-        losses.append([(float(step), loss) for step, loss in curve.losses(2 * most)])
-        rates.append(list(_rates([(at - begin, step) for at, step in points])))
+        lines["losses"].append([(float(step), loss) for step, loss in curve.losses(2 * most)])
+        lines["learning"].append([(float(step), rate) for step, rate in curve.losses(2 * most, rates=True)])
+        lines["rates"].append(list(_rates([(at - report.begin, step) for at, step in points])))
+        for _, end in merged(curve.saves, ONE_SAVE_S)[-MOST_SAVES:] if points else ():
+            saved.append(float(points[max(0, bisect_right(points, end, key=itemgetter(0)) - 1)][1]))
         if points:
-            begins.append(points[0][0] - begin)
+            begins.append(points[0][0] - report.begin)
+            restarts.append(float(points[0][1]))
+    marks: dict[str, Any] = {"begins": restarts[1:], "saves": saved, "label": number, "times": False}
     return {
-        "losses": curves(losses, label=number, times=False),
-        "rates": curves(rates, label=number, begins=begins, times=True),
+        "losses": curves(lines["losses"], title="loss", **marks),
+        "learning": curves(lines["learning"], title="learning rate", **marks),
+        "rates": curves(lines["rates"], label=number, begins=begins, times=True, title="steps per second"),
         "begins": begins,
+        "saved": saved,
     }
 
 
@@ -171,6 +220,7 @@ def _files(run: RunFolder) -> dict[str, Markup]:
         for path in paths:
             with suppress(OSError):
                 files[title] = _lines(read_text(path, errors="replace", longest=SCRIPT_CHARACTERS), SCRIPT_LINES)
+    files["Changes since the commit"] = _lines(code_changes(run)[:SCRIPT_CHARACTERS], DIFF_LINES)
     return {title: text for title, text in files.items() if text}
 
 

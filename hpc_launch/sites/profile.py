@@ -77,6 +77,9 @@ class Billing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Unit in which jobs are charged."""
     smallest: Annotated[str | None, Meta(examples=["one GPU with 18 cores and 120 GiB"])] = None
     """Smallest allocation that a job can get and is charged for."""
+    gpu_hour: Annotated[float | None, Meta(ge=0, examples=[1.9])] = None
+    """Price of a GPU hour in `currency`, for the cost that `report` shows."""
+    currency: Annotated[str | None, Meta(examples=["EUR"])] = None
 
 
 class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,9 +10,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.estimate.gpu import Gpu, find_gpu, layer_work
+from hpc_launch.estimate.gpu import Gpu, find_gpu
 from hpc_launch.estimate.step_time import step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.estimate.training_speed import training_flops
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig
@@ -37,11 +38,8 @@ class MeasuredStep(Struct, frozen=True, kw_only=True):
 
 
 def model_flops(model: ModelConfig, setup: TrainingSetup) -> float:
-    """Operations of a step without recomputation, as PaLM counts them (arXiv 2204.02311, appendix B), but with half of
-    the attention matrix."""
-    work, tokens = layer_work(model), setup.sequence * setup.layout.global_batch
-    layers = model.layers * (work.matrices + work.attention * setup.sequence / 2)
-    return 3 * tokens * (layers + 2.0 * model.hidden * model.vocab)
+    """Operations of a step without recomputation."""
+    return training_flops(model, setup.sequence) * setup.sequence * setup.layout.global_batch
 
 
 def _llama(  # noqa: PLR0917 - a table follows

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.step_time import STEP_OVERHEAD, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.estimate.training_speed import training_speed
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.model.model_config import parameters
 from hpc_launch.prepare.job_plan import MORE_REPLICAS, OTHER_LAYOUT
 from tests.estimate.measured_steps import (
     TORCHTITAN,
@@ -52,6 +54,16 @@ def test_ranks_measured_layouts_of_each_model() -> None:
     correlations = {name: _correlation(runs) for name, runs in sheets.items() if len(runs) >= _LEAST_RUNS}
     assert len(correlations) == 9
     assert {name: value for name, value in correlations.items() if value < 0.8} == {}
+
+
+def test_the_speed_of_a_measured_run_in_tokens_and_mfu() -> None:
+    """Six operations for each of the 70 billion parameters, and a little more for the attention."""
+    run = next(one for one in torchtitan() if one.model == MODEL)
+    speed = training_speed(run.model, run.setup, run.gpu, run.step_s)
+    assert speed.tokens_s == pytest.approx(run.setup.layout.global_batch * run.setup.sequence / run.step_s)
+    assert 0.2 < speed.mfu < 0.6
+    operations = speed.mfu * run.gpu.flops * run.setup.layout.world_size / speed.tokens_s
+    assert 1 < operations / (6 * parameters(run.model).total) < 1.1
 
 
 def test_seconds_are_of_the_right_size() -> None:

@@ -34,7 +34,14 @@ dist.destroy_process_group()
 
 def test_checkpoints_and_the_phases_of_the_start_count(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
-    keys = {"name": "saving", "site": "local", "script": "train.py", "processes_per_node": 2, "retry": 1}
+    keys: dict[str, object] = {
+        "name": "saving",
+        "site": "local",
+        "script": "train.py",
+        "processes_per_node": 2,
+        "retry": 1,
+    }
+    keys["hang"] = {"sample_every": 1}
     (tmp_path / "job.yaml").write_text(json.dumps({**keys, "progress": {"step": r"step (\d+)/(\d+)"}}))
     done = launch(tmp_path, "submit", "job.yaml", "--wait")
     assert done.returncode == 0, done.stderr
@@ -45,6 +52,10 @@ def test_checkpoints_and_the_phases_of_the_start_count(tmp_path: Path) -> None:
     assert found["time"]["training"] > 1
     assert "imports" in found["starting_phases"]  # without time for `first_step` if the last rank marks it late
     assert sum(found["starting_phases"].values()) == pytest.approx(found["time"]["starting"], abs=0.1)
+    assert launch(tmp_path, "report", "@last", "-o", "run.html").returncode == 0
+    page = (tmp_path / "run.html").read_text()
+    for words in ("CPU use by node", "CPU use by rank", "Memory by rank", "rank 1, ", "steps/s"):
+        assert words in page, words
     why = json.loads(launch(tmp_path, "why", "@last", "--json").stdout)
     assert why["checkpoint_interval"] is None, "no failure was seen"
     done = launch(tmp_path, "plan", "job.yaml", "--pace-of", "@last", "--set", "args.steps=2400", "--json")

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,9 +14,15 @@ import pytest
 
 from hpc_launch.performance.run_times import RunTimes, run_times
 from hpc_launch.performance.time_account import CATEGORIES, Interval, TimeAccount
+from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.report.charts import coarse, curves, ticks
+from hpc_launch.report.node_samples import PLACES, spread_samples
 from hpc_launch.report.run_page import RunReport, run_page
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.code_snapshot import take_snapshot
+from hpc_launch.view.run_facts import code_changes, run_facts, run_links
+from tests.view.sampled_run import BEGIN, sampled_run
 from tests.view.samples import HOSTILE, NOW, attempt, status
 
 MARKUP = (
@@ -23,13 +30,14 @@ MARKUP = (
 )
 VOID = {"meta", "line", "polyline", "circle"}
 ELEMENTS = VOID | set(
-    "html head title style body h1 h2 h3 p b div span table thead tbody tr th td pre details summary svg rect "
-    "text".split()
+    "html head title style body main h1 h2 h3 p b a div span table thead tbody tr th td pre details summary svg rect "
+    "path text".split()
 )
 ATTRIBUTES = set(
     "lang charset http-equiv content name class viewbox role aria-label x y x1 x2 y1 y2 cx cy r width height points "
-    "text-anchor preserveaspectratio".split()
+    "text-anchor preserveaspectratio tabindex scope d href".split()
 )
+ADDRESSES = ("http://", "https://", "file:///")
 
 
 class Page(HTMLParser):
@@ -49,6 +57,7 @@ class Page(HTMLParser):
         assert tag in ELEMENTS
         assert {name for name, _ in attrs} <= ATTRIBUTES
         found = dict(attrs)
+        assert (found.get("href") or ADDRESSES[0]).startswith(ADDRESSES)
         if tag == "meta" and found.get("http-equiv"):
             self.metas[str(found["http-equiv"])] = str(found["content"])
         if tag not in VOID:
@@ -194,3 +203,61 @@ def test_curves_of_one_point_or_none_are_not_drawn() -> None:
     flat = curves([[(1.0, 2.0)], [(2.0, 2.0), (3.0, 2.0)]], label=str, times=False)
     assert flat is not None
     assert (len(flat.dots), len(flat.curves)) == (1, 1)
+
+
+def test_the_page_of_many_ranks_shows_each_of_them_and_stays_small(tmp_path: Path) -> None:
+    """10,000 steps on 64 ranks; what the GPUs do is made up (`sampled_run`)."""
+    found = sampled_run(tmp_path)
+    run = RunFolder(found.folder)
+    run.site_yaml.write_text(
+        "name: priced\nscheduler: slurm\nnode_classes: {n: {cpus: 2, gpus: 8}}\nqueues: {q: {node_class: n}}\n"
+        "billing: {gpu_hour: 2.0, currency: EUR}\n"
+    )
+    with run.attempts()[-1].first_log.open("r+") as log:
+        log.write("wandb: View run at https://wandb.ai/me/x\n")
+    times = run_times(found, BEGIN + 20_000)
+    facts = run_facts(found, times, Index(tmp_path / "state", {}), BEGIN + 20_000)
+    page = run_page(RunReport(found, times, BEGIN + 20_000, facts=facts, links=run_links(run)))
+    read = Page(page)
+    assert len(page.encode()) < 1_000_000
+    for words in (
+        "GPU use by node", "► marks a straggler, which the other nodes wait for: n7.", "GPU use by rank",
+        "GPU memory by rank", "rank 62, n7", "Loss by step", "Learning rate by step", "Start-up phases",
+        "Short marks at the bottom: a checkpoint was saved.", "time since the run was created", "steps per second",
+        "hpc-launch submit /home/me/job.yaml --set=args.lr=0.001", "95.82", "191.6 EUR at 2 EUR per GPU hour",
+    ):  # fmt: skip
+        assert words in read.text, words
+    assert len(re.findall('class="save"', page)) == 2 * 8, "four checkpoints of each attempt, in both charts"
+    assert 'href="https://wandb.ai/me/x"' in page
+    table = page[page.index("Use and memory in numbers") :]
+    assert len(re.findall("<tr><th scope=.row.>rank ", table)) == 64
+    scrolled = re.findall('<div class="wide" [^>]*><svg', page)
+    assert all('tabindex="0"' in region and "aria-label" in region for region in scrolled)
+
+
+def test_a_long_file_of_samples_is_read_at_some_places(tmp_path: Path) -> None:
+    path = tmp_path / "node-0.jsonl"
+    with path.open("w") as stream:
+        for at in range(60_000):
+            stream.write(
+                f'{{"t": {at}, "event": "sample", "rss_mib": {{"0": 1}}, "places": {{"0": {{"{"x" * 60}": 1}}}}}}\n'
+            )
+    times = [sample.t for sample in spread_samples(path)]
+    assert len(times) == PLACES
+    assert times == sorted(times)
+    assert times[-1] - times[0] > 59_000
+    assert list(spread_samples(tmp_path / "none")) == []
+
+
+def test_the_changes_since_the_commit_are_those_of_the_copy(tmp_path: Path) -> None:
+    code, run = tmp_path / "code", RunFolder(tmp_path / "run")
+    code.mkdir()
+    run.path.mkdir()
+    (code / "train.py").write_text("lr = 1\n")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "one")):
+        subprocess.run(["git", "-C", str(code), *words], check=True)
+    (code / "train.py").write_text("lr = 2\n")
+    take_snapshot(run, CodePlan(root=str(code)))
+    (code / "train.py").write_text("lr = 3\n")
+    assert [line for line in code_changes(run).splitlines() if line[:1] in "+-"][-2:] == ["-lr = 1", "+lr = 2"]

@@ -137,9 +137,14 @@ class GpuSample(Struct, frozen=True, kw_only=True):
 
 
 class WatcherSample(Struct, frozen=True, kw_only=True):
-    """One sample of a node."""
+    """One sample of a node. `t` is in seconds since the epoch."""
 
     event: str
+    t: float = 0.0
+    rss_mib: dict[str, float] = {}
+    """Memory of each rank, by rank."""
+    cpu_s: dict[str, float] = {}
+    """CPU time that each rank has used since it began, by rank."""
     log: tuple[int, float] | None = None
     """Size of the log that shows the node's progress in bytes, and when it was last written."""
     places: dict[str, dict[str, int]] = {}

@@ -219,6 +219,8 @@ WINDOW = 32 << 10
 BACK = 4
 """Number of earlier places that are searched where one shows no step."""
 
+LEARNING_RATE = re.compile(r"(?i)\b(?:lr|learning[_ ]?rate)\b[\"']?[:= ]{0,3}([0-9.]{1,20}(?:e[-+]?[0-9]{1,3})?)")
+"""As Lightning, Transformers, Megatron-LM and most loops print it beside the step."""
 STEADY_S = 60.0
 """Imports and set-up write a few lines; what still writes after so long is the training."""
 
@@ -240,6 +242,7 @@ class StepCurve:
         self._patterns = progress_patterns(plan)
         self._steps: dict[int, int | None] = {}
         self._losses: dict[int, float] = {}
+        self._rates: dict[int, float] = {}
         self._most = 0
         self.growth: Growth = _ascending(growth)
         self.saves = tuple(saves)
@@ -305,10 +308,11 @@ class StepCurve:
         found = [(self.growth[at][0], self.step(at)) for at in _spread(len(self.growth), most)]
         return [(time, step) for time, step in found if step is not None]
 
-    def losses(self, most: int) -> list[tuple[int, float]]:
-        """At most so many steps with their loss, by lines that show both. The places that `points` looked at count."""
-        steps = sorted(self._losses)
-        return [(steps[at], self._losses[steps[at]]) for at in _spread(len(steps), most)]
+    def losses(self, most: int, *, rates: bool = False) -> list[tuple[int, float]]:
+        """At most so many steps with their loss, or learning rate, by lines with both. `points` chooses the places."""
+        values = self._rates if rates else self._losses
+        steps = sorted(values)
+        return [(steps[at], values[steps[at]]) for at in _spread(len(steps), most)]
 
     def _bisect(self, step: int) -> int:
         """The first point at which this step was reached; the last one reached it."""
@@ -337,11 +341,12 @@ class StepCurve:
         found = [(match, line) for line in lines if (match := steps.search(line))] if steps is not None else []
         newest = newest_step([match for match, _ in found], self._most)
         self._most = max([self._most, *(integer(match, 2) or 0 for match, _ in found if match.re.groups > 1)])
-        for match, line in found if losses is not None else ():
-            step, loss = integer(match, 1), losses.search(line) if losses is not None else None
-            value = number(loss) if loss is not None else None
-            if step is not None and value is not None and (match.re.groups < 2 or integer(match, 2) == self._most):
-                self._losses[step] = value
+        for match, line in found:
+            step, shown = integer(match, 1), match.re.groups < 2 or integer(match, 2) == self._most
+            for values, pattern in ((self._losses, losses), (self._rates, LEARNING_RATE)):
+                value = number(seen) if pattern is not None and (seen := pattern.search(line)) else None
+                if step is not None and value is not None and shown:
+                    values[step] = value
         return integer(newest, 1) if newest is not None else None
 
 

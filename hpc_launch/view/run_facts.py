@@ -1,0 +1,102 @@
+"""What a run ran, how fast it was and what it cost, as names and texts; and where more about it can be read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from contextlib import suppress
+
+from hpc_launch.base.errors import UserError
+from hpc_launch.base.files import open_regular
+from hpc_launch.base.findings import Place
+from hpc_launch.base.git_tree import git_output
+from hpc_launch.base.json_records import read_record
+from hpc_launch.estimate.training_speed import training_speed
+from hpc_launch.performance.measured_pace import MeasuredPace, measured_pace
+from hpc_launch.performance.run_times import RunTimes
+from hpc_launch.prepare.job_plan import KnownTraining, training_of_run
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
+from hpc_launch.runs.records.run_info import CodeInfo, read_info
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.sites.read_profile import load_site_profile
+from hpc_launch.view.format_values import number, share, step_rate
+from hpc_launch.view.state_text import elapsed
+
+TRACKER = re.compile(rb"View run [^\n]{0,200}?(https?://[^\s\"'<>\x1b]{1,300})")
+"""As wandb and MLflow print it."""
+HEAD = 1 << 20
+FOLDERS = {"checkpoints": "checkpoints", "wandb": "files of wandb", "tensorboard": "files of TensorBoard"}
+
+
+def run_facts(status: RunStatus, times: RunTimes, index: Index, now: float) -> dict[str, str]:
+    """What ran, its speed and its cost, by name. Of another user's run, nothing that its files could choose."""
+    run = RunFolder(status.folder)
+    plan, info = newest_plan(run) or PlanRecord(), read_info(run)
+    code = read_record(run.code_info, CodeInfo)
+    words = ["hpc-launch", "submit", plan.job_file or "", *(f"--set={one}" for one in plan.sets)]
+    versions = (f"hpc-launch {info.version}" if info is not None else "", plan.launcher, plan.container or "")
+    hours = gpu_hours(plan, status, now)
+    facts = {
+        "command": shlex.join(words) if plan.job_file else "",
+        "commit": f"{code.commit} of {code.root}" if code is not None and code.commit else "",
+        "versions": ", ".join(filter(None, versions)),
+        **_speed(run, measured_pace(status, times, index)),
+        "GPU hours": number(hours) if hours else "",
+        "cost": _cost(run, hours) if hours else "",
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _speed(run: RunFolder, pace: MeasuredPace | None) -> dict[str, str]:
+    """Steps per second, and where model and batch are known tokens per second and MFU."""
+    if pace is None or pace.step_s <= 0:
+        return {}
+    known = training_of_run(pace) if not run.is_foreign else ""
+    texts = {"speed": step_rate(1 / pace.step_s)}
+    if isinstance(known, KnownTraining):
+        speed = training_speed(*known, pace.step_s)
+        texts["tokens"] = f"{number(speed.tokens_s)} tokens/s"
+        texts["MFU"] = f"{share(speed.mfu)} of the bf16 peak of {pace.processes} × {known.gpu.name}"
+    return texts
+
+
+def _cost(run: RunFolder, hours: float) -> str:
+    """`181.9 EUR at 1.9 EUR per GPU hour`, where the profile that the run used has a price."""
+    try:
+        billing = load_site_profile(str(run.site_yaml), Place(str(run.site_yaml)), run.path).billing
+    except (UserError, OSError):
+        return ""
+    if billing.gpu_hour is None:
+        return ""
+    unit = f" {billing.currency}" if billing.currency is not None else ""
+    return f"{number(hours * billing.gpu_hour)}{unit} at {number(billing.gpu_hour)}{unit} per GPU hour"
+
+
+def gpu_hours(plan: PlanRecord, status: RunStatus, now: float) -> float:
+    """The GPUs of all attempts, by the hours that each attempt held them."""
+    spent = [(elapsed(one, now) or 0.0) * (len(one.nodes) or plan.nodes or 1) for one in status.attempts]
+    return sum(spent) * (plan.gpus_per_node or 0) / 3600
+
+
+def code_changes(run: RunFolder) -> str:
+    """How the copy of the code differs from its commit, as `git diff` prints it; '' where that is not known."""
+    code = read_record(run.code_info, CodeInfo)
+    if run.is_foreign or code is None or not code.commit or not code.kept:
+        return ""
+    options = ("--no-ext-diff", "--no-textconv", "--no-color", "--diff-filter=M")
+    return git_output(run.code, "--no-optional-locks", "diff", *options, code.commit, "--", ".") or ""
+
+
+def run_links(run: RunFolder) -> dict[str, str]:
+    """Addresses by their text: the run of the tracker, by its line in the newest logs, and folders of the run."""
+    attempts = run.attempts()[-1:]
+    links: dict[str, str] = {}
+    for attempt in attempts:
+        with suppress(OSError), open_regular(attempt.first_log) as stream:
+            found = TRACKER.search(stream.read(HEAD))
+            links |= {"tracker": found[1].decode("ascii", "replace")} if found else {}
+        links["logs"] = attempt.logs.absolute().as_uri()
+    folders = {text: run.path / name for name, text in FOLDERS.items()}
+    return links | {text: path.absolute().as_uri() for text, path in folders.items() if path.is_dir()}
