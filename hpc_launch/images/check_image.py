@@ -23,7 +23,7 @@ from hpc_launch.images.compatibility import (
 )
 from hpc_launch.images.image_record import read_record
 from hpc_launch.images.probe import probe_as_job
-from hpc_launch.images.training_source import top_imports
+from hpc_launch.images.training_source import needed_modules
 from hpc_launch.job.shell_text import plain
 from hpc_launch.plan.container_plan import is_file
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -93,7 +93,7 @@ def check(required: Requirements) -> Iterator[Check]:
         return
     groups = required_libraries(required.fabric.kind, required.fabric.plugin, required.libraries)
     try:
-        names, unread = _imports(required)
+        names, unread = needed_modules(required.script, required.module, torch=required.launcher)
         request: dict[str, object] = {
             "imports": names,
             "folders": [os.path.dirname(required.script)] if required.script else [container.workdir],
@@ -153,20 +153,6 @@ def _check_binds(container: ContainerPlan) -> Iterator[Check]:
         yield Check("binds", "fail", f"cannot bind {source}: not found", "create it, or remove the bind")
     if named and not absent:
         yield Check("binds", "ok", f"all {len(named)} binds exist")
-
-
-def _imports(required: Requirements) -> tuple[list[str], str | None]:
-    """The modules that must be in the image, and why the script could not be read, if so."""
-    names = {"torch"} if required.launcher else set()
-    if required.module is not None:
-        names.add(required.module)
-    unread = None
-    if required.script is not None:
-        try:
-            names |= top_imports(Path(required.script))
-        except (OSError, SyntaxError, ValueError) as error:
-            unread = f"cannot read {required.script}: {error}"
-    return sorted(names), unread
 
 
 def _check_imports(required: Requirements, answer: Mapping[str, Any], names: list[str], unread: str | None) -> Check:

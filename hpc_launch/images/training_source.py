@@ -43,6 +43,20 @@ def top_imports(script: Path) -> set[str]:
     return modules
 
 
+def needed_modules(script: str | None, module: str | None, *, torch: bool) -> tuple[list[str], str | None]:
+    """The modules that a training's Python must find, and why its script could not be read, if so."""
+    names = {"torch"} if torch else set()
+    if module is not None:
+        names.add(module.partition(".")[0])
+    unread = None
+    if script is not None:
+        try:
+            names |= top_imports(Path(script))
+        except (OSError, SyntaxError, ValueError, RecursionError) as error:
+            unread = f"cannot read {script}: {error}"
+    return sorted(names), unread
+
+
 def _names(body: list[ast.stmt]) -> Iterator[str]:
     for node in body:
         if isinstance(node, ast.Import):

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from hpc_launch.base.counted import counted
 from hpc_launch.images.probe import probe_answer, probe_command, setting_lines, setup_lines
-from hpc_launch.images.training_source import top_imports
+from hpc_launch.images.training_source import needed_modules
 from hpc_launch.job.shell_text import plain, quote
 from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
 from hpc_launch.plan.launchers.descriptor import descriptor
@@ -156,9 +156,12 @@ def software_levels(
         reason = f"this machine is {machine}, the nodes are {arch}"
         yield from (Level(name, "not checked", (reason,)) for name in (["modules"] if modules else []) + ["imports"])
         return
-    script = prepared.loaded.resolved.job.script
-    path = ValueFiller(prepared.loaded.resolved, []).file(script, ("script",)) if script is not None else None
-    names, unread = _imports(prepared, path)
+    asked = prepared.loaded.resolved.job
+    path = ValueFiller(prepared.loaded.resolved, []).file(asked.script, ("script",)) if asked.script else None
+    readable = path is None or path.endswith(".py")
+    torch = descriptor(plan.launcher).in_image
+    names, unread = needed_modules(path if readable else None, asked.module, torch=torch)
+    unread = unread if readable else f"{path} is not a .py file"
     result = try_setup(plan, names, os.path.dirname(path) if path is not None else plan.workdir)
     if modules:
         yield _modules_level(modules, result)
@@ -178,22 +181,6 @@ def _image_level(job: Path, site: str | None, sets: Sequence[str]) -> Level:
         words = f"not checked: {one.name}: {text}" if one.name in skipped else f"{one.name}: {text}"
         lines.append(f"warning: {words}" if one.level == "warn" else words)
     return Level("image", "failed" if failed else "not checked" if skipped else "ok", tuple(lines))
-
-
-def _imports(prepared: PreparedJob, script: str | None) -> tuple[list[str], str | None]:
-    """The modules that Python must find, and why the script could not be read, if so."""
-    job, plan = prepared.loaded.resolved.job, prepared.plan
-    names = {"torch"} if descriptor(plan.launcher).in_image else set()
-    if job.module is not None:
-        names.add(job.module.partition(".")[0])
-    if script is None:
-        return sorted(names), None
-    if not script.endswith(".py"):
-        return sorted(names), f"{script} is not a .py file"
-    try:
-        return sorted(names | top_imports(Path(script))), None
-    except (OSError, SyntaxError, ValueError, RecursionError) as error:
-        return sorted(names), f"cannot read {script}: {error}"
 
 
 def _modules_level(modules: Sequence[Prelude], result: SetupResult) -> Level:

@@ -168,7 +168,7 @@ def check_job_image(job_file: Path, site: str | None, sets: Sequence[str]) -> li
         container=plan.container,
         plan=plan,
         script=filler.file(job.script, ("script",)) if job.script is not None else None,
-        module=job.module.partition(".")[0] if job.module is not None else None,
+        module=job.module,
         arch=size.node_class.arch,
         vendor=_vendor(plan.gpus_per_node, size.node_class.gpu_vendor),
         driver=condition_facts(filler, size).versions.get("driver"),
