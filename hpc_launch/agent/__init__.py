@@ -11,7 +11,8 @@ from typing import List, Union
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
-"""First words of a program for `python -c`: anybody may have put a module into the current folder."""
+"""First words of a program for `python -c`: anybody may have put a module into the current folder. Python 3.11 has `-P`
+for this; `-I` would also ignore PYTHONPATH, by which modules of a centre provide packages."""
 Path = Union[str, "os.PathLike[str]"]
 _START = "sys.path.append(%r); from hpc_launch.agent import main; main()"
 

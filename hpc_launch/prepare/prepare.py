@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
+from hpc_launch.base.run_program import run_program
 from hpc_launch.job.job_file import JobSource, has_jobs, has_sweep
 from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.plan.build_plan import build
@@ -72,8 +73,7 @@ def _host_names() -> tuple[str, ...]:
         return (name,)
     full = ""
     with suppress(OSError, subprocess.TimeoutExpired):
-        command, limit = ["hostname", "--fqdn"], HOST_NAME_TIMEOUT_S
-        full = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit).stdout.strip()
+        full = run_program(["hostname", "--fqdn"], HOST_NAME_TIMEOUT_S).stdout.strip()
     return tuple(dict.fromkeys([full, name] if full else [name]))
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +22,7 @@ from msgspec import Struct
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.base.installed import ask_library
+from hpc_launch.base.run_program import run_program
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.yaml_source import parse_document
@@ -207,16 +209,30 @@ _MARK = "HPC-LAUNCH-KEYS "
 """Begins the line with the keys: libraries print lines of their own."""
 
 
+LIBRARY_TIMEOUT_S = 120
+"""An environment on a parallel file system may take a minute to import torch for the first time."""
+_QUIET = {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+"""No GPU is looked for, and nothing is downloaded."""
+
+
 def ask(
     library: Library, text: str, python: str | None, replicas: int | None = None
 ) -> tuple[LibraryKeys | None, list[Finding]]:
     """The keys that a library reads, and what it says about a file; None if it is not installed or cannot be asked.
 
+    It is imported in a Python of its own: that takes seconds, prints, and needs torch.
+
     Args: python: the Python that has the library, else this one. replicas: the data-parallel size, for DeepSpeed.
     """
     code = FindingCode.DEEPSPEED_REFUSES if library == "deepspeed" else FindingCode.ACCELERATE_REFUSES
-    done, reason = ask_library(_SCRIPT, [library, text, str(replicas or 0)], python=python)
-    keys = None
+    command = [python or sys.executable, "-W", "ignore", str(_SCRIPT), library, text, str(replicas or 0)]
+    done, reason, keys = None, "", None
+    try:
+        done = run_program(command, LIBRARY_TIMEOUT_S, environment=os.environ | _QUIET)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except subprocess.TimeoutExpired:
+        reason = f"timed out after {LIBRARY_TIMEOUT_S} s"
     for line in done.stdout.splitlines() if done is not None else ():
         if line.startswith(_MARK):
             keys = msgspec.json.decode(line.removeprefix(_MARK), type=dict[str, tuple[str, ...]])
