@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -31,50 +31,37 @@ from hpc_launch.agent.fan_out import SSH as JOB_SSH
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.installed import AGENT, module_command
+from hpc_launch.base.shipped_yaml import read_shipped
 from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.local.supervisor import SUPERVISOR
 from hpc_launch.schedulers.local.supervisor import main as supervise
 
-_LOGIN, _KEY, _REACH = FindingCode.SSH_LOGIN_REFUSED, FindingCode.SSH_HOST_KEY, FindingCode.HOST_NOT_REACHABLE
-_ADD_KEY = (
-    "`ssh-copy-id {host}`, after `ssh-keygen -t ed25519` if you have no key; `ssh-add` if it has a passphrase, "
-    "which works from here alone; `chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys` there"
-)
-_FAULTS = (
-    (r"bad owner or permissions on (\S{1,300})", _LOGIN, "others can change {0}", "`chmod go-w {0}`"),
-    (
-        r"identification has changed",
-        _KEY,
-        "its host key is not the known one",
-        "if the host was reinstalled, `ssh-keygen -R {host}`, then `ssh {host}` and compare the new key",
-    ),
-    (
-        r"host key verification failed|host key is known|no matching host key|no hostkey alg",
-        _KEY,
-        "its host key is unknown here",
-        "run `ssh {host}` once, compare its key and accept it",
-    ),
-    (r"permissions \d+ for '([^'\n]{1,300})' are too open", _LOGIN, "others can read the key {0}", "`chmod 600 {0}`"),
-    (
-        r"permission denied|too many authentication failures|no more authentication methods",
-        _LOGIN,
-        "it accepts none of your keys",
-        _ADD_KEY,
-    ),
-    (r"could not resolve", _REACH, "", "correct the name, or add it to ~/.ssh/config with its HostName"),
-    (r"connection refused", _REACH, "", "start sshd there, or correct its port in ~/.ssh/config"),
-    (r"timed out|no route", _REACH, "", "start the host, or open the port of its sshd in the firewalls between"),
-)
-"""What ssh says, the first that matches: the code, the reason where ssh's words are not enough, and the next step."""
+_CODES = {
+    "login": FindingCode.SSH_LOGIN_REFUSED,
+    "key": FindingCode.SSH_HOST_KEY,
+    "reach": FindingCode.HOST_NOT_REACHABLE,
+}
+
+
+class _Fault(Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of ssh_faults.yaml, which describes it."""
+
+    words: str
+    code: Literal["login", "key", "reach"]
+    hint: str
+    reason: str = ""
 
 
 def fault_of(host: str, messages: bytes) -> tuple[FindingCode, str, str]:
     """Why a connection could not be made from here: the code, the reason, and the step that adds what is missing."""
     text = messages.decode("utf-8", "replace")
-    for pattern, code, reason, hint in _FAULTS:
-        if found := re.search(pattern, text, re.IGNORECASE):
-            return code, reason.format(*found.groups()), hint.format(*found.groups(), host=host)
-    return _REACH, "", f"`ssh -o BatchMode=yes {host} true` must work without a password"
+    known: list[_Fault] = read_shipped(Path(__file__).with_name("ssh_faults.yaml"), list[_Fault])
+    for one in known:
+        if found := re.search(one.words, text, re.IGNORECASE):
+            words = found.groups()
+            return _CODES[one.code], one.reason.format(*words), one.hint.format(*words, host=host)
+    hint = f"`ssh -o BatchMode=yes {host} true` must work without a password"
+    return FindingCode.HOST_NOT_REACHABLE, "", hint
 
 
 SSH = ("ssh", "-T", *OPTIONS, "-oConnectTimeout=15", "-oServerAliveInterval=5", "-oServerAliveCountMax=3")
