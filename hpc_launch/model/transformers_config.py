@@ -7,17 +7,19 @@ leaves out has the default of its family there.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.shipped_yaml import read_shipped
 from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS, ModelLatent
 from hpc_launch.model.model_config import Experts, GivenValues, ModelConfig, ValueReader
 
 
-class _Family(Struct, frozen=True, kw_only=True):
+class _Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the sizes of a family's configuration do not say."""
 
     gated: bool = True
@@ -37,31 +39,7 @@ class _Family(Struct, frozen=True, kw_only=True):
     experts: bool = False
 
 
-FAMILIES = {
-    "llama": _Family(),
-    "mistral": _Family(),
-    "mixtral": _Family(experts=True),
-    "phi3": _Family(),
-    "cwm": _Family(),
-    "internlm3": _Family(head_dim=128),
-    "ministral3": _Family(head_dim=128),
-    "granite": _Family(),
-    "granitemoe": _Family(experts=True),
-    "ernie4_5": _Family(tied=True, head_dim=128),
-    "exaone4": _Family(head_norms=True),
-    "arcee": _Family(gated=False),
-    "starcoder2": _Family(gated=False, tied=True, qkv_bias=True, biases=True, norm_bias=True),
-    "gemma": _Family(tied=True, head_dim=256),
-    "gpt2": _Family(gated=False, tied=True, qkv_bias=True, biases=True, norm_bias=True, learned_positions=True),
-    "gpt_neox": _Family(gated=False, qkv_bias=True, biases=True, norm_bias=True),
-    "qwen2": _Family(qkv_bias=True),
-    "qwen2_moe": _Family(qkv_bias=True, shared_gate=True, experts=True),
-    "qwen3": _Family(head_norms=True, head_dim=128),
-    "qwen3_moe": _Family(head_norms=True, experts=True),
-    "deepseek_v2": _Family(latent=True, experts=True),
-    "deepseek_v3": _Family(latent=True, router_bias=True, experts=True),
-    "kimi_k2": _Family(latent=True, router_bias=True, experts=True),
-}
+FAMILIES: Mapping[str, _Family] = read_shipped(Path(__file__).with_name("families.yaml"), dict[str, _Family])
 """By `model_type`: the families whose sizes determine their parameters."""
 
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
