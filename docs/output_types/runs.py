@@ -88,12 +88,12 @@ class Attempt(Output):
     started: Annotated[float | None, doc("when it started")]
     ended: Annotated[float | None, doc("when it ended")]
     failure_class: Annotated[
-        str | None, doc("[failure class](reference/failures.md); null until a driver has decided")
+        str | None, doc("[failure class](reference/failures.md); null until a monitor has decided")
     ] = field(name="class")
     verdict: Annotated[
         Verdict | None,
         doc(
-            "[what follows](how-to/recovery.md#the-verdict); null until a driver has decided. Your own run is ENDING "
+            "[what follows](how-to/recovery.md#the-verdict); null until a monitor has decided. Your own run is ENDING "
             "until then; another user's run may be FAILED and continue while the `verdict` of its last attempt is null"
         ),
     ]
@@ -101,7 +101,7 @@ class Attempt(Output):
     overrides: Annotated[
         dict[str, list[str]],
         doc(
-            "differences from the job file: `set` and `exclude`, given by a person or decided by a driver; `ledger`: "
+            "differences from the job file: `set` and `exclude`, given by a person or decided by a monitor; `ledger`: "
             "nodes excluded because other runs reported them"
         ),
     ]

@@ -96,7 +96,7 @@ def run(job: JobLike, *, site: str | None = None, set: Sets = (), listener: List
         job, site, set, listener: As for `submit`, as are the errors.
 
     Raises:
-        UsageError: This process is in no allocation of Slurm; or the job is a sweep.
+        UsageError: This process is not inside a Slurm allocation, or the job is a sweep.
     """
     from hpc_launch.api.run_object import Run
     from hpc_launch.runs.run_index import user_index

@@ -109,7 +109,7 @@ DEFAULT_LIMIT = 50
 @click.option(
     "--goodput",
     is_flag=True,
-    help="Show where the time of each run went: the share of productive training, and what took the rest.",
+    help="Show where the time of each run went: the share of productive training, and where the remaining time went.",
 )
 @json_option
 def list_command(

@@ -35,11 +35,11 @@ class Webhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Notify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages about a run. Each is sent once, by whoever sees the event first: the job itself, or a driver."""
+    """Messages about a run. Each is sent once, by whichever sees the event first: the job itself, or a monitor."""
 
     events: list[NotifyEvent] = []
     """`start`: the job runs. `first_step`: its log shows a step (needs `progress.step`). `end`: the run is over.
-    `stop`: it was given up, and a person must act. `no_progress`: nothing new for too long. Default: all."""
+    `stop`: it stopped, and a person must act. `no_progress`: nothing new for too long. Default: all."""
     no_progress: Annotated[Duration, Meta(ge=1)] = 1200
     """How long there may be no new step before a message; no output, without `progress.step`."""
     mail: Annotated[str | None, Meta(pattern=r"^[A-Za-z0-9_+.%-]+(@[A-Za-z0-9.-]+)?$", examples=["me@example.org"])] = (

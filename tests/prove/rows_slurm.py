@@ -255,7 +255,7 @@ ROWS = (
         args=SLOW,
         at=1,
         cluster=PAIR,
-        note="the next driver cancels the job",
+        note="the next monitor cancels the job",
     ),
     unharmed(
         "partition-down",

@@ -153,6 +153,8 @@ def section(rounds: dict[str, Any]) -> str:
         return sorted(one["seconds"] for key, one in rounds.items() if key.startswith(word) and "seconds" in one)
 
     def range_of(found: list[float]) -> str:
+        if len(found) == 1:
+            return f"{found[0]:.1f} s, once"
         return f"{found[0]:.1f} to {found[-1]:.1f} s, {len(found)} times" if found else "not measured"
 
     rows = (
