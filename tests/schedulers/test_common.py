@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,6 +17,7 @@ from hpc_launch.base import errors
 from hpc_launch.schedulers.scheduler import JobRecord, QueueLimits, Scheduler, Submission, scheduler_for
 from tests.busy import patience
 from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
 from tests.marks import prove
 from tests.plugin_package import install_example, on_path
 from tests.schedulers.login_node import Failed, LoginNode
@@ -163,6 +166,18 @@ def test_jobs_are_found_by_their_whole_name(desk: Desk) -> None:
     desk.submit("sleep 300", name="found.x1.12")
     assert {record.job_id for record in desk.open().find("found.x1.1")} == {ended, live}
     assert desk.open().find("found.x1") == []
+
+
+@pytest.mark.parametrize("desk", ["spool"], indirect=True)
+def test_jobs_end_with_their_folder(desk: Desk, tmp_path: Path) -> None:
+    for _ in range(2):  # one that runs, and one that waits
+        job = desk.submit("sleep 300")[0]
+    desk.until(desk.jobs[0], "RUNNING")
+    desk.until(job, "PENDING")
+    shutil.rmtree(tmp_path / "state")
+    mine = ["pgrep", "-f", f"queue.sh {tmp_path}"]
+    wait_until(lambda: subprocess.run(mine, capture_output=True, check=False).returncode == 1)
+    desk.jobs.clear()
 
 
 def test_jobs_that_it_does_not_know_are_left_out(desk: Desk) -> None:

@@ -15,13 +15,13 @@ first() { # the delay is over, and no earlier job lives that waits for no delay
         [ "${other%/lock}" -ge "${PWD##*/}" ] || [ -e "../${other%/lock}/delayed" ] || flock -n -s "../$other" true || return
     done 2>/dev/null
 }
+over() { # cancelled, or the spool folder was deleted
+    [ -e cancel ] || [ ! -e lock ]
+}
 : >delayed
 note PENDING
-until first; do
-    [ ! -e cancel ] || break
-    sleep 0.2
-done
-if [ ! -e cancel ]; then
+until over || first; do sleep 0.2; done
+if ! over; then
     setsid bash "$attempt/script.sh" "$attempt" >>"$attempt/batch.log" 2>&1 </dev/null 9>&- &
     job=$! began=$SECONDS
     note RUNNING
@@ -31,7 +31,7 @@ while [ -n "$job" ] && kill -0 "$job" 2>/dev/null && [ -z "$ended_by" ]; do
     if [ "$lead" -gt 0 ] && [ "$((SECONDS - began))" -ge "$((limit - lead))" ]; then : >warn && lead=0; fi
     if [ -e warn ]; then rm -f warn && kill -s USR1 "$job"; fi # the script alone
     [ "$limit" -eq 0 ] || [ "$((SECONDS - began))" -lt "$limit" ] || ended_by=TIMEOUT
-    [ ! -e cancel ] || ended_by=CANCELLED
+    ! over || ended_by=CANCELLED
 done
 code=''
 if [ -n "$job" ]; then # what it started ends with it, or ten seconds later
