@@ -201,7 +201,7 @@ def _more(queue: Queue) -> Iterator[str]:
         "forbidden": "memory must not be requested",
     }[queue.memory]
     for words, value in (
-        ("{} GPUs in total", queue.gpus),
+        ("one GPU in total" if queue.gpus in ("1", "1-1") else "{} GPUs in total", queue.gpus),
         ("{} node-minutes", queue.node_minutes),
         ("{} running jobs", queue.max_jobs),
         ("{} submitted jobs", queue.max_submitted),
