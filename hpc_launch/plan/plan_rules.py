@@ -80,7 +80,7 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
         asked, limit = format_time(time_s), format_time(row.time)
         nodes = counted(job.held_nodes, "node")
         message = f"time {asked} exceeds the limit of {queue} for {nodes}, {limit}"
-        hint = f"set `time` to {limit} or less, or choose another queue"
+        hint = f"set `time` to {limit} or less, or choose another `queue`"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
 
 
@@ -158,7 +158,7 @@ def _check_counts(draft: PlanDraft, size: JobSize) -> None:
     total = size.gpus(job.held_nodes)
     if queue.gpus is not None and not count_holds(queue.gpus, total):
         message = f"{total} GPUs in total requested; queue `{size.queue_name}` accepts {queue.gpus}"
-        hint = "request another number, or choose another queue"
+        hint = "request another number, or choose another `queue`"
         draft.fault(FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), hint)
     most = queue.gpus_per_user
     if most is not None and total > most:
@@ -174,7 +174,7 @@ def _check_requests(draft: PlanDraft, size: JobSize) -> None:
         draft.fault(FindingCode.MEMORY_NOT_ACCEPTED, message, ("memory",), hint)
     if queue.exclusive == "forbidden" and job.sbatch.get("exclusive") not in (None, False):
         message = f"queue `{size.queue_name}` of site {site.name} does not accept `--exclusive`"
-        hint = "remove it, or choose another queue"
+        hint = "remove it, or choose another `queue`"
         draft.fault(FindingCode.EXCLUSIVE_NOT_ACCEPTED, message, ("sbatch", "exclusive"), hint)
 
 
