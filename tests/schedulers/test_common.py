@@ -170,10 +170,9 @@ def test_jobs_are_found_by_their_whole_name(desk: Desk) -> None:
 
 @pytest.mark.parametrize("desk", ["spool"], indirect=True)
 def test_jobs_end_with_their_folder(desk: Desk, tmp_path: Path) -> None:
-    for _ in range(2):  # one that runs, and one that waits
-        job = desk.submit("sleep 300")[0]
-    desk.until(desk.jobs[0], "RUNNING")
-    desk.until(job, "PENDING")
+    runs, waits = (desk.submit("sleep 300")[0] for _ in range(2))
+    desk.until(runs, "RUNNING")
+    desk.until(waits, "PENDING")
     shutil.rmtree(tmp_path / "state")
     mine = ["pgrep", "-f", f"queue.sh {tmp_path}"]
     wait_until(lambda: subprocess.run(mine, capture_output=True, check=False).returncode == 1)
