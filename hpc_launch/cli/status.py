@@ -19,7 +19,6 @@ from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.pruned_runs import pruned_runs
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.runs.status.run_status import RUN_STATES, RunStatus
 from hpc_launch.service.poll import poll_runs
@@ -131,7 +130,7 @@ def list_command(
     if as_json:
         echo_json([_as_json(status, goodput=goodput) for status in shown])
         return
-    if pruned := pruned_runs(index.folder):
+    if pruned := index.pruned():
         print_note(f"{len(pruned)} run{'s were' if len(pruned) > 1 else ' was'} deleted by `hpc-launch prune`")
     if not shown:
         nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"

@@ -10,7 +10,6 @@ from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.runs.groups.group_folder import PipelineFolder, as_pipeline, find_point, find_stage, stage_of, sweep_of
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.pruned_runs import pruned_runs
 from hpc_launch.runs.records.submission import read_claim, was_refused
 from hpc_launch.runs.run_index import Index, IndexEntry
 from hpc_launch.schedulers.local.local_jobs import host_with
@@ -87,7 +86,7 @@ def _find_run(text: str, index: Index) -> RunFolder:
     if len(candidates) == 1:
         return RunFolder(candidates[0])
     if not candidates:
-        if (pruned := pruned_runs(index.folder).get(text.partition("/")[0])) is not None:
+        if (pruned := index.pruned().get(text.partition("/")[0])) is not None:
             raise UsageError(pruned)
         raise UsageError(f"no run is called {text!r}", hint=_near(text, index.entries(limit=NEAR)))
     names = ", ".join(folder.name for folder in candidates[:SHOWN])

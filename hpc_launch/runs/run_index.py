@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hpc_launch.base.files import create_once, read_text
+from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.runs.index_database import NAME, IndexDatabase, enter, refresh, reopen, still_same
 from hpc_launch.runs.layout import RunFolder
@@ -36,6 +37,9 @@ with the fields of a status."""
 
 CHECKED = 200
 """How many of the newest runs are checked for a new attempt at each look."""
+
+PRUNED = "pruned"
+"""The file with a line for each run that `prune` deleted."""
 
 T = TypeVar("T")
 
@@ -200,6 +204,17 @@ class Index:
                     known.add(read_text(path).rstrip("\n"))
         # A folder may be known by several names; list its runs once.
         return sorted({Path(os.path.realpath(folder)) for folder in known if "\0" not in folder})
+
+    def note_pruned(self, run: str, state: str) -> None:
+        """Keep a line about a run before `prune` deletes it, for questions about it. Raises OSError."""
+        when = time.strftime("%Y-%m-%d %H:%M")
+        with open(make_private(self.folder) / PRUNED, "a", encoding="utf-8") as stream:
+            stream.write(f"{run} was {state}, and was deleted by `hpc-launch prune` on {when}\n")
+
+    def pruned(self) -> dict[str, str]:
+        """What happened to each run that `prune` deleted, in words, by its name."""
+        lines = (line.decode("utf-8", "replace").strip() for line in file_lines(self.folder / PRUNED))
+        return {line.partition(" ")[0]: line for line in lines}
 
     def _remember(self, folder: Path) -> None:
         name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]

@@ -21,7 +21,6 @@ from hpc_launch.runs.checkpoint_files import TENSOR_FILES, rule_of
 from hpc_launch.runs.groups.group_folder import as_pipeline, sweep_of
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.own_folder import TOMB, contents, delete
-from hpc_launch.runs.pruned_runs import remember
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
 from hpc_launch.runs.records.run_info import why_not_own
@@ -114,7 +113,7 @@ def prune(run: Prunable, index: Index) -> None:
             raise OSError(errno.EBUSY, "it goes on, or went on", run.folder)
         stamp = status.final_stamp
         if whole:
-            remember(index.folder, run.run, status.state)
+            index.note_pruned(run.run, status.state)
 
     def is_same(renamed: Path) -> bool:
         return stamp is None or RunFolder(renamed if whole else folder.path).attempts_stamp() == stamp
