@@ -41,8 +41,9 @@ def write_text(output: Path | None, text: str, *, executable: bool = False) -> N
 
 
 def print_note(text: str) -> None:
-    """Print a line on stderr with control characters escaped, unless with `--quiet`."""
+    """Print a line on stderr, after what stdout has, with control characters escaped; nothing with `--quiet`."""
     if not is_set("quiet"):
+        sys.stdout.flush()
         click.echo(visible(text), err=True)
 
 

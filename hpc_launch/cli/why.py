@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_launch.api.run_calls import diagnose, find
-from hpc_launch.api.run_object import Run
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, output_option
-from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, Terminal, print_note, write_text
+from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, write_text
 from hpc_launch.service.logs import attempt_with_logs
 from hpc_launch.view.run_details import Printer, choose_node
 from hpc_launch.view.state_text import detach_message, one_line
@@ -119,16 +118,15 @@ def logs_command(
     hpc-launch logs tiny-gpt -f --rank 0
     hpc-launch logs 12345 --node n3 --attempt 1
     """
-    folder = find(run, listener=TERMINAL).one()
-    attempt = attempt_with_logs(folder, number, role)
+    found = find(run, listener=TERMINAL)
+    attempt = attempt_with_logs(found.one(), number, role)
     chosen = choose_node(node, attempt) if node is not None else None
     printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
-    found = Run(folder.path, listener=_AfterOutput(printer))
     said = ""
 
     def pause(seconds: float) -> None:
         nonlocal said
-        printer.flush()
+        sys.stdout.flush()
         if found.last is not None and not (printer.lines or found.last.state == said or found.last.final):
             said = found.last.state
             print_note(f"no output yet: {one_line(found.last)}")
@@ -142,20 +140,9 @@ def logs_command(
             raise
         click.echo(detach_message([found.name]), err=True)
         return INTERRUPTED
-    printer.flush()
+    sys.stdout.flush()
     if following and found.last is not None:
         click.echo(one_line(found.last), err=True)
     if not following and not printer.lines:
         print_note(f"attempt {attempt.number} of {found.name} has no matching output")
     return 0
-
-
-class _AfterOutput(Terminal):
-    """Says nothing before the output that came before it."""
-
-    def __init__(self, printer: Printer) -> None:
-        self._printer = printer
-
-    def say(self, text: str) -> None:
-        self._printer.flush()
-        super().say(text)

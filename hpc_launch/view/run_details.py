@@ -56,10 +56,6 @@ class Printer:
         prefix = "" if known else f"{_name(line.file):<6} | "
         self._stream.write("".join(f"{prefix}{part}\n" for part in log_lines(line.text)))
 
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._stream.flush()
-
 
 def choose_node(wanted: str, attempt: AttemptFolder) -> int | None:
     """The index of a node given by index or host name; None if one host is all the nodes of a local run.
