@@ -10,7 +10,7 @@ import click
 from msgspec import to_builtins
 
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.cli.shared_options import LazyGroup, echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, of_a_job, set_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.job_file import has_sweep
 from hpc_launch.job.shell_text import visible
@@ -25,8 +25,6 @@ from hpc_launch.service.drill import drill
 from hpc_launch.service.poll import tracker_of
 from hpc_launch.service.submit import warn_about_shared_checkpoints
 from hpc_launch.site_tools.site_nodes import site_hosts
-
-FAILED = 3
 
 
 @click.command("doctor")
@@ -85,7 +83,7 @@ def _report(levels: Iterator[Level], *, as_json: bool) -> int:
             break
     if as_json:
         echo_json(to_builtins(found))
-    return FAILED if any(level.state == "failed" for level in found) else 0
+    return Refused.exit_code if any(level.state == "failed" for level in found) else 0
 
 
 def _levels(
@@ -111,9 +109,7 @@ def _levels(
 
 
 @click.command("drill")
-@job_argument
-@site_option
-@set_option
+@of_a_job
 @click.option("--preempt", is_flag=True, help="Signal as a preemption does: SIGTERM to the job steps.")
 @json_option
 def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, as_json: bool) -> int:
@@ -142,8 +138,6 @@ def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: b
 COMMANDS = {"test": "send a test message to the receivers of a job"}
 """Commands by name; `NAME` is implemented by `NAME_command`."""
 
-NOT_SENT = 3
-
 
 @click.group("notify", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
 def notify_command() -> None:
@@ -155,9 +149,7 @@ def notify_command() -> None:
 
 
 @click.command("test")
-@job_argument
-@site_option
-@set_option
+@of_a_job
 @json_option
 def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -> int:
     """Send a test message to the webhook and the command of a job's `notify:`, from this machine. Nothing is submitted.
@@ -180,4 +172,4 @@ def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bo
             click.echo(visible(f"{one.channel}: {one.state}{f', {one.why}' if one.why else ''}"))
         if not results:
             print_note("`notify:` names no webhook and no command")
-    return 0 if results and all(one.state == "sent" for one in results) else NOT_SENT
+    return 0 if results and all(one.state == "sent" for one in results) else Refused.exit_code

@@ -10,7 +10,7 @@ from hpc_launch.api.job_calls import layouts, plan
 from hpc_launch.api.run_calls import find
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import errors
-from hpc_launch.cli.shared_options import complete_run, echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, of_a_job
 from hpc_launch.cli.terminal import TERMINAL
 from hpc_launch.view.layout_table import layout_lines, layouts_json
 from hpc_launch.view.plan_text import plan_json, plan_lines
@@ -18,9 +18,7 @@ from hpc_launch.view.terminal import write_lines
 
 
 @click.command("plan")
-@job_argument
-@site_option
-@set_option
+@of_a_job
 @click.option(
     "--pace-of",
     "run",

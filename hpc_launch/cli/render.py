@@ -12,7 +12,7 @@ from hpc_launch.api.job_calls import explain, render, validate
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, output_option, set_option, site_option
+from hpc_launch.cli.shared_options import echo_json, json_option, of_a_job, output_option, set_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note, show_findings, write_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import nearest
@@ -20,9 +20,7 @@ from hpc_launch.prepare.explain import ExplainedValue
 
 
 @click.command("render")
-@job_argument
-@site_option
-@set_option
+@of_a_job
 @output_option
 @click.option("--standalone", is_flag=True, help="Put the parts of runtime.sh into the script, to start it by hand.")
 def render_command(
@@ -44,10 +42,8 @@ def render_command(
 
 
 @click.command("explain", context_settings={"ignore_unknown_options": True})  # `--cpus-per-task` is a key
-@job_argument
+@of_a_job
 @click.argument("key", required=False)
-@site_option
-@set_option
 @json_option
 def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...], as_json: bool) -> None:
     """Show where values are set: keys of the job, #SBATCH directives and variables of the script.

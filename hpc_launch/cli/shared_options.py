@@ -33,8 +33,6 @@ def complete_team(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [team.name for team in teams() if team.name.startswith(incomplete)]
 
 
-job_argument = click.argument("job", type=click.Path(path_type=Path, readable=False))
-
 site_option = click.option(
     "--site", metavar="NAME", shell_complete=complete_site, help="Site profile, by name or file."
 )
@@ -46,6 +44,13 @@ set_option = click.option(
     multiple=True,
     help="Override a key of the job file by its dotted path, e.g. --set args.lr=0.001. Repeatable.",
 )
+
+
+def of_a_job(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb with what each has that takes one job: the file, `--site` and `--set`."""
+    job = click.argument("job", type=click.Path(path_type=Path, readable=False))
+    return job(site_option(set_option(verb)))
+
 
 output_option = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write to FILE instead of stdout.", metavar="FILE"

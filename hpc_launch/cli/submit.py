@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc_launch.base.counted import counted
-from hpc_launch.cli.shared_options import (
-    complete_run,
-    echo_json,
-    job_argument,
-    json_option,
-    set_option,
-    site_option,
-    yes_option,
-)
+from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, of_a_job, set_option, yes_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 
 if TYPE_CHECKING:
@@ -28,9 +20,7 @@ MOST_SHOWN = 50
 
 
 @click.command("submit")
-@job_argument
-@site_option
-@set_option
+@of_a_job
 @click.option(
     "--wait",
     is_flag=True,
@@ -130,9 +120,7 @@ def _test_start(prepared: PreparedJob, *, as_json: bool) -> int:
 
 
 @click.command("run")
-@job_argument
-@site_option
-@set_option
+@of_a_job
 @json_option
 def run_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -> int:
     """Run a job inside the current Slurm allocation (salloc) and follow it to its end.
