@@ -90,19 +90,15 @@ def command(
         raise UsageError(f"{path} already exists", "overwrite it with --force, or name another file with -o FILE")
     save(lesson.draft, path)
     if smoke and isinstance(lesson, LearnedSite):
-        _measure(lesson, path, partitions, seconds)
+        index = user_index(os.environ)
+        around = Context(scheduler_for("slurm"), lambda run: tracker_of([run], index), print_note, index)
+        measure(lesson, path, partitions, seconds, around)
         save(lesson.draft, path)
     if as_json:
         echo_json({**lesson.as_json(), "file": str(path)})
     else:
         _show(lesson, path)
     return 1 if isinstance(lesson, LearnedSite) and any(one.fault for one in lesson.probe_results) else 0
-
-
-def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
-    index = user_index(os.environ)
-    around = Context(scheduler_for("slurm"), lambda run: tracker_of([run], index), print_note, index)
-    measure(lesson, path, partitions, seconds, around)
 
 
 def _show(lesson: LearnedSite | LearnedHosts, path: Path) -> None:

@@ -198,7 +198,7 @@ def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
         return False
     if verdict.sets and plan.requeue:
         return False  # a job that Slurm requeues runs the script that it was submitted with
-    left = _end_time() - view.now
+    left = float(os.environ.get(END_TIME) or 0.0) - view.now
     return left > MARGIN_S + pause + (plan.signal_before_s or 0)
 
 
@@ -207,10 +207,3 @@ def _pause_left(context: RetryContext, verdict: VerdictRecord) -> float:
     if verdict.not_before - verdict.time <= context.plan.retry.backoff.first:
         return 0.0
     return max(0.0, verdict.not_before - context.view.now)
-
-
-def _end_time() -> float:
-    try:
-        return float(os.environ.get(END_TIME, ""))
-    except ValueError:
-        return 0.0

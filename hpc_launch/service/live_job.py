@@ -82,13 +82,10 @@ def live_job(run: RunFolder, index: Index, listener: Listener = QUIET, *, role: 
     files = next((one for one in map(Reader().read, reversed(run.attempts())) if one.start is not None), None)
     if files is None or files.own_end is not None or status.state not in ("STARTING", "RUNNING", "ENDING"):
         raise UsageError(f"{run.name} does not run: {status.state}", f"hpc-launch status {run.name} shows why")
-    attempt, job_id, kind = (
-        attempt_with_logs(run, files.attempt.number, role),
-        files.job_id or "",
-        getattr(read_info(run), "scheduler", ""),
-    )
+    attempt = attempt_with_logs(run, files.attempt.number, role)
     if role is None and os.path.isdir(attempt.role("main").path):
         attempt = attempt.role("main")
+    job_id, kind = files.job_id or "", getattr(read_info(run), "scheduler", "")
     state = read_local_state(files.attempt.path, job_id)
     if state is not None and not state.here and kind != "ssh":
         raise UsageError(f"{run.name} runs on {state.place}", "run the command there")
