@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.shared_options import echo_json, json_option
+from hpc_launch.cli.shared_options import echo_json, json_option, seconds
 from hpc_launch.cli.terminal import TERMINAL, print_note
-from hpc_launch.job.units import parse_duration
 from hpc_launch.preflight.short_run import Context
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.run_index import user_index
@@ -38,7 +37,9 @@ from hpc_launch.view.site_tables import learned_lines
 )
 @click.option(
     "--patience",
+    "patience_s",
     default="15m",
+    callback=seconds,
     show_default=True,
     metavar="TIME",
     help="Maximum queue and run time of the --smoke jobs.",
@@ -51,7 +52,7 @@ def command(
     hostfile: Path | None,
     smoke: bool,
     partitions: tuple[str, ...],
-    patience: str,
+    patience_s: int,
     force: bool,
     as_json: bool,
 ) -> int:
@@ -75,10 +76,6 @@ def command(
     ):
         if wrong:
             raise UsageError(message, hint)
-    try:
-        seconds = parse_duration(patience)
-    except ValueError as error:
-        raise UsageError(f"--patience: {error}") from None
     lesson: LearnedSite | LearnedHosts
     with TERMINAL.doing("querying the hosts" if hostfile else "querying Slurm about the cluster"):
         lesson = learn_hosts(hostfile, name) if hostfile else learn(name, scheduler_for("slurm"))
@@ -92,7 +89,7 @@ def command(
     if smoke and isinstance(lesson, LearnedSite):
         index = user_index(os.environ)
         around = Context(scheduler_for("slurm"), lambda run: tracker_of([run], index), print_note, index)
-        measure(lesson, path, partitions, seconds, around)
+        measure(lesson, path, partitions, patience_s, around)
         save(lesson.draft, path)
     if as_json:
         echo_json({**lesson.as_json(), "file": str(path)})

@@ -116,11 +116,6 @@ class SweepFolder(GroupFolder):
             return []
         return [AttemptFolder(self.run.arrays / name) for name in sorted(names, key=int)]
 
-    def label(self, run: RunFolder) -> str:
-        """The values of a point, such as `lr=3e-4,seed=1`."""
-        number = point_number(run)
-        return next((label(point.values) for point in self.record.points if point.number == number), "")
-
 
 def point_number(run: RunFolder) -> int:
     """The number of a point, by the name of its folder."""
