@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
+from hpc_launch.cli.shared_options import LazyGroup, echo_answer, echo_json, json_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.hostlist import expand
 from hpc_launch.runs.node_health_store import NodeHealthStore, cannot_write
@@ -108,10 +108,7 @@ def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> No
         store.clear(names)
     except OSError as error:
         raise UsageError(cannot_write(store.folder, error)) from error
-    if as_json:
-        echo_json(names)
-    else:
-        click.echo(f"cleared: {', '.join(names)}")
+    echo_answer(names, [f"cleared: {', '.join(names)}"], as_json=as_json)
 
 
 @click.command("leases")
@@ -127,10 +124,7 @@ def leases_command(site: str | None, as_json: bool) -> None:
     """
     with TERMINAL.doing("querying the hosts"):
         hosts = site_leases(_site_name(site))
-    if as_json:
-        echo_json([one.as_json() for one in hosts])
-        return
-    click.echo("\n".join(lease_table(hosts)))
+    echo_answer([one.as_json() for one in hosts], lease_table(hosts), as_json=as_json)
 
 
 def _store(site: str | None) -> NodeHealthStore:

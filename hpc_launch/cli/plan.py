@@ -10,7 +10,7 @@ from hpc_launch.api.job_calls import layouts, plan
 from hpc_launch.api.run_calls import find
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import errors
-from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, of_a_job
+from hpc_launch.cli.shared_options import complete_run, echo_answer, echo_json, json_option, of_a_job
 from hpc_launch.cli.terminal import TERMINAL
 from hpc_launch.view.layout_table import layout_lines, layouts_json
 from hpc_launch.view.plan_text import plan_json, plan_lines
@@ -50,10 +50,7 @@ def command(
     earlier = find(run, listener=TERMINAL) if run is not None else None
     if compare:
         found = layouts(job, site=site, set=sets, pace_of=earlier)
-        if as_json:
-            echo_json(layouts_json(found))
-        else:
-            write_lines(list(layout_lines(found)))
+        echo_answer(layouts_json(found), layout_lines(found), as_json=as_json)
         return 0 if found.found.layouts else Refused.exit_code
     planned = plan(job, site=site, set=sets, pace_of=earlier, listener=TERMINAL)
     if as_json:

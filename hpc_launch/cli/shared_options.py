@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +114,16 @@ def echo_json(value: object) -> None:
     import json
 
     click.echo(json.dumps(value, indent=2))
+
+
+def echo_answer(value: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print `value` as JSON, or else these lines."""
+    from hpc_launch.view.terminal import write_lines
+
+    if as_json:
+        echo_json(value)
+    else:
+        write_lines(list(lines))
 
 
 class LazyGroup(click.Group):

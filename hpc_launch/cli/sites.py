@@ -13,7 +13,7 @@ from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.installed import shipped
 from hpc_launch.cli.render import format_option, print_values, report
-from hpc_launch.cli.shared_options import LazyGroup, complete_site, complete_team, echo_json, json_option
+from hpc_launch.cli.shared_options import LazyGroup, complete_site, complete_team, echo_answer, echo_json, json_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.shell_text import visible
 from hpc_launch.prepare.prepare import detect_site
@@ -64,11 +64,7 @@ def list_command(every: bool, as_json: bool) -> None:
     hpc-launch sites list --json
     """
     profiles = profile_summaries(bases=every or as_json)
-    if as_json:
-        echo_json(to_builtins(profiles))
-        return
-    for line in table(profiles):
-        click.echo(line)
+    echo_answer(to_builtins(profiles), table(profiles), as_json=as_json)
 
 
 @click.command("show")
@@ -131,12 +127,8 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
         if len(revisions) > 2:
             raise UsageError("--revision can be given at most twice")
         diffs = compare_revisions(team, revisions)
-    if as_json:
-        echo_json(to_builtins(diffs))
-        return
-    for line in difference_lines(diffs):
-        click.echo(line)
-    if not diffs:
+    echo_answer(to_builtins(diffs), difference_lines(diffs), as_json=as_json)
+    if not diffs and not as_json:
         print_note("no differences")
 
 

@@ -12,7 +12,7 @@ import click
 from hpc_launch.api.run_calls import find
 from hpc_launch.api.run_calls import runs as list_runs
 from hpc_launch.cli.follow import follow
-from hpc_launch.cli.shared_options import complete_run, complete_site, echo_json, json_option
+from hpc_launch.cli.shared_options import complete_run, complete_site, echo_answer, echo_json, json_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import TimeAccount
@@ -58,10 +58,8 @@ def status_command(run: str | None, as_json: bool) -> None:
         return
     status = find(run, listener=TERMINAL).whole()
     if isinstance(status, SweepStatus | PipelineStatus):
-        if as_json:
-            echo_json(status.as_json())
-            return
-        write_lines(sweep_lines(status) if isinstance(status, SweepStatus) else pipeline_lines(status), sys.stdout)
+        lines = sweep_lines(status) if isinstance(status, SweepStatus) else pipeline_lines(status)
+        echo_answer(status.as_json(), lines, as_json=as_json)
         return
     account = run_times(status, time.time()).account
     if as_json:

@@ -13,12 +13,12 @@ import click
 
 from hpc_launch.api.run_calls import diagnose, find
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, output_option
+from hpc_launch.cli.shared_options import complete_run, echo_answer, json_option, output_option
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, write_text
 from hpc_launch.service.logs import attempt_with_logs
 from hpc_launch.view.run_details import Printer, choose_node
 from hpc_launch.view.state_text import detach_message, one_line
-from hpc_launch.view.terminal import wants_colour, write_lines
+from hpc_launch.view.terminal import wants_colour
 
 if TYPE_CHECKING:
     from hpc_launch.api.explanation import Explanation
@@ -64,10 +64,7 @@ def why_command(
         found = diagnose(*logs, *([run] if run else []), *more, stdin=sys.stdin.buffer, listener=TERMINAL)
     else:
         found = _of_run(run, more, number)
-    if as_json:
-        echo_json(found.as_json())
-    else:
-        write_lines(found.lines(colour=wants_colour(sys.stdout)))
+    echo_answer(found.as_json(), found.lines(colour=wants_colour(sys.stdout)), as_json=as_json)
     return 0 if found.good else FAILED
 
 
