@@ -13,7 +13,7 @@ export PYTHON VENV PYTEST_ARGS SYSTEM_PACKAGES COVERAGE
 REQUIREMENTS := pyproject.toml constraints.txt .ci/venv.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart check test lint format golden docs bench prove minimums release-check clean
+.PHONY: help venv quickstart check test lint format golden docs site bench prove minimums release-check clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -29,9 +29,13 @@ $(VENV)/check.stamp: $(REQUIREMENTS)
 	@.ci/venv.sh check
 	@touch $@
 
+$(VENV)/site.stamp: $(REQUIREMENTS)
+	@.ci/venv.sh site
+	@touch $@
+
 $(VENV)/test.stamp: $(REQUIREMENTS)
 	@.ci/venv.sh test
-	@touch $@ $(VENV)/quickstart.stamp $(VENV)/check.stamp
+	@touch $@ $(VENV)/quickstart.stamp $(VENV)/check.stamp $(VENV)/site.stamp
 
 venv: $(VENV)/test.stamp ## create the virtual environment with all development tools and PyTorch
 
@@ -67,6 +71,9 @@ docs: $(VENV)/check.stamp ## regenerate the generated pages and schemas of docs/
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python -m docs.generate_sites
 	@$(BIN)/python -m docs.generate_launch_table
+
+site: $(VENV)/site.stamp ## build the documentation site into build/site, with strict links
+	@$(BIN)/python docs/build_site.py
 
 bench: $(VENV)/test.stamp ## measure start-up time relative to bare Python; results go to benchmarks/
 	@.ci/bench.sh

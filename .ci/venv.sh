@@ -3,13 +3,14 @@
 #
 #   venv.sh quickstart   hpc-launch and what the example needs
 #   venv.sh check        hpc-launch and the development tools, without PyTorch
+#   venv.sh site         what builds the documentation site
 #   venv.sh test         everything
 #
 #   PYTHON  the interpreter it is made from      VENV  its folder
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-what=${1:?usage: venv.sh quickstart|check|test}
+what=${1:?usage: venv.sh quickstart|check|site|test}
 python=${PYTHON:-python3}
 venv=${VENV:-.venv}
 log=$venv/install.log
@@ -50,7 +51,7 @@ if [[ ! -x $venv/bin/python ]]; then
 fi
 : >"$log"
 
-if [[ $what != check ]]; then
+if [[ $what == quickstart || $what == test ]]; then
     # Without NumPy, torch warns in each training's log.
     install "PyTorch (can take minutes)" torch numpy
 fi
@@ -60,6 +61,9 @@ if [[ $what == test ]]; then
     install "libraries that the tests train with" --editable '.[train,libraries,mcp]'
     install "FlagScale" --no-deps flag-scale six # it asks for a PyTorch and tools of its own
 fi
-if [[ $what != quickstart ]]; then
+if [[ $what == site || $what == test ]]; then
+    install "what builds the site" --editable '.[site]'
+fi
+if [[ $what == check || $what == test ]]; then
     install "the development tools" --editable '.[dev]'
 fi
