@@ -26,7 +26,7 @@ SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
     "ssh-kills": (REPOSITORY / "docs" / "how-to" / "ssh.md", ssh_kills.section),
     "ssh-faults": (REPOSITORY / "docs" / "how-to" / "ssh.md", ssh_faults.section),
     **{one.GROUP: (REPOSITORY / "docs" / "how-to" / "roles.md", one.section) for one in (times, deaths, pairs)},
-    "sweep": (REPOSITORY / "docs" / "how-to" / "sweeps.md", sweep.section),
+    "sweep": (REPOSITORY / "docs" / "evidence" / "sweeps.md", sweep.section),
     "drivers": (PAGE, drivers.section),
     "killed": (PAGE, killed.section),
     "grid": (PAGE, lambda played: grid.section(grid.merged(played))),
