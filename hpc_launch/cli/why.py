@@ -16,9 +16,9 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import complete_run, echo_answer, json_option, output_option
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, write_text
 from hpc_launch.service.logs import attempt_with_logs
-from hpc_launch.view.run_details import Printer, choose_node
+from hpc_launch.view.run_details import choose_node, log_text
 from hpc_launch.view.state_text import detach_message, one_line
-from hpc_launch.view.terminal import wants_colour
+from hpc_launch.view.terminal import tolerant, wants_colour
 
 if TYPE_CHECKING:
     from hpc_launch.api.explanation import Explanation
@@ -118,28 +118,28 @@ def logs_command(
     found = find(run, listener=TERMINAL)
     attempt = attempt_with_logs(found.one(), number, role)
     chosen = choose_node(node, attempt) if node is not None else None
-    printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
-    said = ""
+    out, count, said = tolerant(sys.stdout), 0, ""
 
     def pause(seconds: float) -> None:
         nonlocal said
-        sys.stdout.flush()
-        if found.last is not None and not (printer.lines or found.last.state == said or found.last.final):
+        out.flush()
+        if found.last is not None and not (count or found.last.state == said or found.last.final):
             said = found.last.state
             print_note(f"no output yet: {one_line(found.last)}")
         time.sleep(seconds)
 
     try:
-        for line in found.logs(node=node, rank=rank, role=role, attempt=number, follow=following, pause=pause):
-            printer.show(line)
+        lines = found.logs(node=node, rank=rank, role=role, attempt=number, follow=following, pause=pause)
+        for count, line in enumerate(lines, 1):  # noqa: B007 - `pause` looks at it
+            out.write(log_text(line, one_node=chosen is not None, one_rank=rank is not None))
     except KeyboardInterrupt:
         if not following:
             raise
         click.echo(detach_message([found.name]), err=True)
         return INTERRUPTED
-    sys.stdout.flush()
+    out.flush()
     if following and found.last is not None:
         click.echo(one_line(found.last), err=True)
-    if not following and not printer.lines:
+    if not following and not count:
         print_note(f"attempt {attempt.number} of {found.name} has no matching output")
     return 0

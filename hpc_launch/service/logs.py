@@ -69,44 +69,25 @@ def run_logs(
         yield from follow(attempt_with_logs(run, number, role), node=node, rank=rank)
         return
     current = attempt_with_logs(run, number, None).number
-    complete = _OutputComplete(run, index, saw)
+    tracker, confirmation = tracker_of([run], index), Confirmation()
+    looked, run_is_over, states = -LOOK_S, False, dict[int, str]()
+
+    def complete() -> bool:
+        """Whether the attempt will write no more output."""
+        nonlocal looked, run_is_over, states
+        if time.monotonic() - looked >= LOOK_S:
+            looked = time.monotonic()
+            status = tracker.poll(background=True)[run.name]
+            saw(status)
+            run_is_over = over(status, tracker, run, confirmation)
+            states = {attempt.number: attempt.state for attempt in status.attempts}
+        ended = max(states, default=current) > current or (number is not None and states.get(current) in _OVER)
+        return run_is_over or ended
+
     while True:
-        complete.look_at(current, alone=number is not None)
         attempt = run.attempt(current) if role is None else run.attempt(current).role(role)
         yield from follow(attempt, complete, node=node, rank=rank, sleep=sleep)
-        if number is not None or complete.run_is_over:
+        if number is not None or run_is_over:
             return
         current += 1
         listener.say(f"attempt {current}")
-
-
-class _OutputComplete:
-    """Whether an attempt will write no more output."""
-
-    def __init__(self, run: RunFolder, index: Index, saw: Saw) -> None:
-        self.run_is_over = False
-        self._status: RunStatus | None = None
-        self._confirmation = Confirmation()
-        self._tracker = tracker_of([run], index)
-        self._run = run
-        self._saw = saw
-        self._attempt = 1
-        self._alone = False
-        self._looked: float | None = None
-
-    def look_at(self, attempt: int, *, alone: bool) -> None:
-        """Switch to this attempt; with `alone`, ignore later attempts."""
-        self._attempt, self._alone = attempt, alone
-
-    def __call__(self) -> bool:
-        now = time.monotonic()
-        if self._looked is None or now - self._looked >= LOOK_S:
-            self._looked = now
-            self._status = self._tracker.poll(background=True)[self._run.name]
-            self._saw(self._status)
-            self.run_is_over = over(self._status, self._tracker, self._run, self._confirmation)
-        if self._status is None or self.run_is_over:
-            return self.run_is_over
-        later = any(attempt.number > self._attempt for attempt in self._status.attempts)
-        ended = {attempt.number for attempt in self._status.attempts if attempt.state in _OVER}
-        return later or (self._alone and self._attempt in ended)

@@ -7,7 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.runs.layout import AttemptFolder
@@ -30,7 +30,7 @@ from hpc_launch.view.state_text import (
     time_line,
     waiting_parts,
 )
-from hpc_launch.view.terminal import painted, tolerant
+from hpc_launch.view.terminal import painted
 
 if TYPE_CHECKING:
     from hpc_launch.performance.time_account import TimeAccount
@@ -40,21 +40,11 @@ BATCH = "batch"
 """Prefix of the batch script's lines."""
 
 
-class Printer:
-    """Writes lines, prefixed with their file unless a node or rank was selected. `lines` counts them."""
-
-    def __init__(self, stream: TextIO, *, one_node: bool, one_rank: bool) -> None:
-        self.lines = 0
-        self._stream = tolerant(stream)
-        self._one_node = one_node
-        self._one_rank = one_rank
-
-    def show(self, line: RankLogLine) -> None:
-        """Write one line, with escapes removed. Raises BrokenPipeError if the reader is gone."""
-        self.lines += 1
-        known = self._one_rank or (self._one_node and line.file.rank is None)
-        prefix = "" if known else f"{_name(line.file):<6} | "
-        self._stream.write("".join(f"{prefix}{part}\n" for part in log_lines(line.text)))
+def log_text(line: RankLogLine, *, one_node: bool, one_rank: bool) -> str:
+    """A line for the terminal: without escapes, prefixed with its file unless a node or rank was selected."""
+    known = one_rank or (one_node and line.file.rank is None)
+    prefix = "" if known else f"{_name(line.file):<6} | "
+    return "".join(f"{prefix}{part}\n" for part in log_lines(line.text))
 
 
 def choose_node(wanted: str, attempt: AttemptFolder) -> int | None:
