@@ -24,7 +24,6 @@ from hpc_launch.runs.status.run_status import RUN_STATES, RunStatus
 from hpc_launch.service.poll import poll_runs
 from hpc_launch.view.run_details import details
 from hpc_launch.view.run_table import goodput_lines, pipeline_lines, show, sweep_lines
-from hpc_launch.view.site_tables import lease_lines
 from hpc_launch.view.state_text import time_json
 from hpc_launch.view.terminal import wants_colour, write_lines
 
@@ -70,13 +69,15 @@ def status_command(run: str | None, as_json: bool) -> None:
 
 
 def _leases(status: RunStatus) -> list[str]:
-    """Who holds the hosts of an active run without a scheduler."""
+    """The hosts of an active run without a scheduler by their state for it: who holds them."""
     if not status.hosts:
         return []
+    from hpc_launch.job.hostlist import compress
     from hpc_launch.schedulers.ssh.ssh_hosts import holders_of, leases_of
 
     with TERMINAL.doing("querying the hosts"):
-        return lease_lines(holders_of(status.run, leases_of(status.hosts, LEASES_S)))
+        states = holders_of(status.run, leases_of(status.hosts, LEASES_S))
+    return [f"{compress(hosts)}: {words}" for words, hosts in states.items()]
 
 
 DEFAULT_LIMIT = 50

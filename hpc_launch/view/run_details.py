@@ -20,7 +20,6 @@ from hpc_launch.view.format_values import clean, clock_time, duration, hosts, lo
 from hpc_launch.view.role_text import role_lines, tunnel
 from hpc_launch.view.state_text import (
     elapsed,
-    fraction,
     last_attempt,
     next_commands,
     progress_parts,
@@ -172,15 +171,11 @@ def _evidence(status: RunStatus) -> list[Field]:
     return _named("evidence", [f"{clean(at)} | {clean(one.text)}" for at, one in zip(places, quotes, strict=True)])
 
 
-def bar(done: float) -> str:
-    """A progress bar; `done` is a fraction from 0 to 1."""
-    filled = int(done * BAR)
-    return "#" * filled + "-" * (BAR - filled)
-
-
 def _progress(status: RunStatus) -> list[Field]:
-    done = fraction(status.progress)
-    drawn = [f"[{bar(done)}] {done:.0%}"] if done is not None else []
+    step, total, drawn = status.progress.step, status.progress.total, list[str]()
+    if step is not None and total:
+        done = min(1.0, max(0.0, step / total))
+        drawn = [f"[{'#' * int(done * BAR):-<{BAR}}] {done:.0%}"]
     return _named("progress", [*drawn, ", ".join(progress_parts(status))])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_launch.job.hostlist import compress
@@ -74,8 +74,3 @@ def lease_table(hosts: Sequence[SiteHost]) -> Iterator[str]:
         rows += [(*(start if at == 0 else ("", "")), *holder) for at, holder in enumerate(holders)]
     yield from aligned(rows)
     yield from (f"{clean(host.name)}: {clean(host.leases.fault)}" for host in hosts if host.leases.fault is not None)
-
-
-def lease_lines(states: Mapping[str, Sequence[str]]) -> list[str]:
-    """The hosts of a run by their state for it."""
-    return [f"{compress(hosts)}: {words}" for words, hosts in states.items()]

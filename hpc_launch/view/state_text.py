@@ -128,13 +128,6 @@ def waiting_parts(status: RunStatus, now: float) -> list[str]:
     return words
 
 
-def fraction(progress: Progress) -> float | None:
-    """The fraction of the training that is done, from 0 to 1; None if unknown."""
-    if progress.step is None or not progress.total:
-        return None
-    return min(1.0, max(0.0, progress.step / progress.total))
-
-
 def last_attempt(status: RunStatus) -> AttemptStatus | None:
     """The newest attempt; None before the first."""
     return status.attempts[-1] if status.attempts else None
