@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
 
 import click
 
@@ -123,8 +122,10 @@ def list_command(
     limit = most if most is not None or as_json else DEFAULT_LIMIT
     found = list_runs(state=states, since=since, site=where, limit=limit, listener=TERMINAL)
     shown = [run.last for run in found if run.last is not None]
+    accounts = _accounts(shown) if goodput else []
     if as_json:
-        echo_json([_as_json(status, goodput=goodput) for status in shown])
+        times = [time_json(account) for account in accounts] if goodput else [{} for _ in shown]
+        echo_json([status.as_json(attempts=False) | spent for status, spent in zip(shown, times, strict=True)])
         return
     if pruned := index.pruned():
         print_note(f"{len(pruned)} run{'s were' if len(pruned) > 1 else ' was'} deleted by `hpc-launch prune`")
@@ -133,19 +134,12 @@ def list_command(
         print_note("no run is like that" if index.count() else nothing)
         return
     if goodput:
-        write_lines(goodput_lines(shown, _accounts(shown)))
+        write_lines(goodput_lines(shown, accounts))
     else:
         show(shown)
     omitted = index.count() - len(shown)
     if omitted and most is None and not (states or where or since):
         print_note(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all")
-
-
-def _as_json(status: RunStatus, *, goodput: bool) -> dict[str, Any]:
-    shown = status.as_json(attempts=False)
-    if goodput:
-        shown |= time_json(*_accounts([status]))
-    return shown
 
 
 def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
