@@ -20,10 +20,9 @@ from hpc_launch.from_script.draft import SitePart, job_name, job_text, known_sit
 from hpc_launch.from_script.old_job import LaunchSize, OldJob, OldLaunch, OldScript, choose, launch_size
 from hpc_launch.from_script.old_roles import find_roles
 from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Value, parse, read_script, take_out
-from hpc_launch.from_script.settings import RENDEZVOUS
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.statements import Reader
-from hpc_launch.from_script.variables import Variables
+from hpc_launch.from_script.variables import RENDEZVOUS, Variables
 from hpc_launch.job.shell_text import RUNTIME, Text, UnknownName, interpolate
 from hpc_launch.job.units import format_time, parse_time
 from hpc_launch.plan.launch_plan import LaunchPlan

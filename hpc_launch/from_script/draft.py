@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.from_script.old_job import OldLaunch, OldScript, launch_size
-from hpc_launch.from_script.settings import RENDEZVOUS
+from hpc_launch.from_script.variables import RENDEZVOUS
 from hpc_launch.job.document import written_arguments, yaml_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.sites.profile import SiteProfile

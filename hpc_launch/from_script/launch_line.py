@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hpc_launch.from_script.old_job import OldLaunch
-from hpc_launch.from_script.script_text import OptionTable, Value, Word
+from hpc_launch.from_script.script_text import Value, Word, old_words
 from hpc_launch.from_script.slurm_request import SRUN, SRUN_KNOWN, Request
 from hpc_launch.job.container import outside_of
 
@@ -16,41 +16,7 @@ DEEPEST = 8
 _PREFIXES = frozenset("exec time nohup command nice setsid env stdbuf timeout".split())
 _COUNTS = frozenset({"nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "cpus-per-task", "gpus-per-node"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
-_APPTAINER = OptionTable(
-    "nv rocm nvccli containall contain cleanenv no-home writable-tmpfs writable fakeroot ipc pid uts userns compat "
-    "keep-privs no-privs no-init no-umask no-eval unsquash disable-cache quiet silent debug verbose",
-    {"B": "bind", "H": "home", "W": "workdir", "o": "overlay", "S": "scratch", "C": "containall", "c": "contain",
-     "e": "cleanenv", "w": "writable", "f": "fakeroot", "i": "ipc", "p": "pid", "u": "userns", "q": "quiet",
-     "s": "silent", "d": "debug", "v": "verbose"},
-)  # fmt: skip
-_LAUNCHERS = {
-    "torchrun": OptionTable(
-        "standalone module no-python run-path use-env", {"m": "module", "r": "redirects", "t": "tee"}
-    ),
-    "deepspeed": OptionTable(
-        "module no-python no-local-rank no-ssh no-ssh-check force-multi save-pid elastic-training bind-cores-to-rank "
-        "enable-each-rank-log",
-        {"H": "hostfile", "i": "include", "e": "exclude"},
-    ),
-    "accelerate": OptionTable(
-        "multi-gpu use-deepspeed use-fsdp cpu module no-python same-network debug quiet", {"m": "module"}
-    ),
-}
-_OURS = frozenset(
-    "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts local-addr node-rank master-addr "
-    "master-port event-log-handler log-line-prefix-template standalone use-env module no-python hostfile num-nodes "
-    "num-gpus ssh-port no-ssh no-ssh-check force-multi num-processes num-machines machine-rank main-process-ip "
-    "main-process-port deepspeed-hostfile deepspeed-multinode-launcher multi-gpu same-network".split()
-)
-"""Options of launchers that a job does not need: counts and the rendezvous."""
-_MODULES = {
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "accelerate.commands.launch": "accelerate",
-    "deepspeed": "deepspeed",
-    "deepspeed.launcher.runner": "deepspeed",
-}
-"""Modules that are launchers."""
+_COMMANDS, _OURS, _MODULES = old_words().commands, old_words().needless, old_words().modules
 
 Nested = Callable[["Unwrapper", Word, Sequence[Word], bool], bool]
 
@@ -164,8 +130,9 @@ class Unwrapper:
 
     def _apptainer(self, words: Sequence[Word], runtime: str) -> Sequence[Word] | None:
         """The words of the command in the image; None if this starts none."""
-        before, launch = _APPTAINER.split(words), self.launch
-        split = _APPTAINER.split(before.rest[1:])
+        table, launch = _COMMANDS["apptainer"], self.launch
+        before = table.split(words)
+        split = table.split(before.rest[1:])
         if not split.rest or before.rest[0].text not in {"exec", "run"}:
             return None
         if before.rest[0].text == "run" and (len(split.rest) == 1 or split.rest[1].text.startswith("-")):
@@ -187,7 +154,7 @@ class Unwrapper:
 
     def _launcher(self, words: Sequence[Word], name: str) -> None:
         """`torchrun …`, `deepspeed …`, and `accelerate launch …`, which starts torchrun's processes."""
-        split, launch = _LAUNCHERS[name].split(words), self.launch
+        split, launch = _COMMANDS[name].split(words), self.launch
         launch.launcher = "deepspeed" if name == "deepspeed" else "torchrun"
         nodes = split.last("nnodes", "num-nodes", "num-machines")
         processes = split.last("nproc-per-node", "num-gpus", "num-processes")

@@ -8,11 +8,10 @@ from collections.abc import Collection, Mapping
 from msgspec.structs import replace
 
 from hpc_launch.from_script.old_job import OldJob, OldLaunch, account_of, launch_size
-from hpc_launch.from_script.script_text import Ledger, OptionTable, Value
+from hpc_launch.from_script.script_text import Ledger, Value, old_words
 from hpc_launch.from_script.slurm_request import Request
 from hpc_launch.from_script.variables import is_known
 
-_RAY = OptionTable("head block disable-usage-stats no-monitor")
 _OF_RAY = re.compile(
     r"(.+-)?port|head|block|address|node-ip-address|num-[cg]pus|temp-dir|.*dashboard.*|disable-usage-stats"
 )
@@ -54,7 +53,7 @@ def find_roles(job: OldJob, request: Request, ledger: Ledger) -> dict[str, OldLa
         main.launcher, main.one_node, main.place, main.nodes, main.tasks = "ray", False, None, None, None
     for launch in ray:
         ledger.unnecessary(launch.lines, "`launcher: ray` starts the cluster")
-        for option, value in _RAY.split(launch.words[2:]).options:
+        for option, value in old_words().commands["ray"].split(launch.words[2:]).options:
             if not _OF_RAY.fullmatch(option):
                 ledger.not_understood([value.line], f"`--{option}` of ray start")
     for launch in roles.values():

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.secret_text import SECRET_VALUE
+from hpc_launch.base.shipped_yaml import read_shipped
 
 MAX_BYTES = 4 << 20
 """Slurm's default limit of a script (slurm.conf(5), max_script_size)."""
@@ -143,7 +144,7 @@ class OptionTable(Struct, frozen=True):
     Args: flags: names of options without a value; all others have one. short: long names of letters.
     """
 
-    flags: str
+    flags: frozenset[str]
     short: Mapping[str, str] = {}
 
     def split(self, words: Sequence[Word]) -> Split:
@@ -157,14 +158,31 @@ class OptionTable(Struct, frozen=True):
                 name = name.replace("_", "-")
             else:
                 name, rest = self.short.get(word.text[1], word.text[1]), word.text[2:].removeprefix("=")
-                equals = rest if name not in self.flags.split() else ""
-                if rest and name in self.flags.split():
+                equals = rest if name not in self.flags else ""
+                if rest and name in self.flags:
                     left.insert(0, word.with_text(f"-{rest}"))
             value = word.with_text(rest if equals else "")
-            if not equals and name not in self.flags.split() and left and not re.match(r"--|.*\.py$", left[0].text):
+            if not equals and name not in self.flags and left and not re.match(r"--|.*\.py$", left[0].text):
                 value = left.pop(0)
             options.append((name, value))
         return Split(options, left[1:] if left and left[0].text == "--" else left)
+
+
+class OldWords(Struct, frozen=True, forbid_unknown_fields=True):
+    """The tables of old_words.yaml, which describes them."""
+
+    commands: dict[str, OptionTable]
+    of_step: frozenset[str]
+    needless: frozenset[str]
+    modules: dict[str, str]
+    rendezvous: frozenset[str]
+    prints: frozenset[str]
+
+
+def old_words() -> OldWords:
+    """The tables."""
+    tables: OldWords = read_shipped(Path(__file__).with_name("old_words.yaml"), OldWords)
+    return tables
 
 
 Outcome = Literal["unnecessary", "taken", "not_understood"]

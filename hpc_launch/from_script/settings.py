@@ -11,13 +11,8 @@ from hpc_launch.base.secret_text import SECRET_NAME
 from hpc_launch.from_script.old_job import OldJob
 from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Node, Value, Word, find_all, text_of, unknown
 from hpc_launch.from_script.slurm_request import Request
-from hpc_launch.from_script.variables import Variables
+from hpc_launch.from_script.variables import RENDEZVOUS, Variables
 
-RENDEZVOUS = frozenset(
-    "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE GROUP_RANK SRUN_CPUS_PER_TASK "
-    "TORCHELASTIC_ERROR_FILE TORCHELASTIC_RUN_ID PDSH_RCMD_TYPE DSHPATH DLTS_HOSTFILE".split()
-)
-"""Variables that hpc-launch or the launcher sets."""
 _MASTER = re.compile(
     r"(?i)((MASTER|HEAD|MAIN|LEADER|RDZV|FIRST|CHIEF)\w*?_?(ADDR|ADDRESS|HOST|HOSTNAME|NODE|IP|ENDPOINT|PROCESS_IP)\w*"
     r"|MASTER|RDZV_ENDPOINT|INIT_HOST)\Z"

@@ -6,30 +6,14 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from hpc_launch.from_script.script_text import Ledger, OptionTable, Word, literal
+from hpc_launch.from_script.script_text import Ledger, OptionTable, Word, literal, old_words
 from hpc_launch.job.key_hints import words
 
-_SHORT = {
-    "A": "account", "a": "array", "C": "constraint", "c": "cpus-per-task", "D": "chdir", "d": "dependency",
-    "e": "error", "G": "gpus", "J": "job-name", "K": "kill-on-bad-exit", "L": "licenses", "l": "label",
-    "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output",
-    "p": "partition", "Q": "quiet", "q": "qos", "r": "relative", "s": "oversubscribe", "t": "time",
-    "u": "unbuffered", "v": "verbose", "W": "wait", "w": "nodelist", "X": "disable-status", "x": "exclude",
-}  # fmt: skip
 _TAKEN = {option: key for key, options in words().sbatch_keys.items() for option in options}
 _UNNECESSARY, _PASSED_ON = words().needless, words().passed_on
-_FLAGS = (
-    "hold no-kill label overcommit quiet unbuffered verbose disable-status contiguous exclusive get-user-env "
-    "ignore-pbs no-requeue oversubscribe overlap exact parsable propagate reboot requeue spread-job use-min-nodes "
-    "kill-on-bad-exit immediate nice multi-prog pty preserve-env container-mount-home no-container-mount-home "
-    "container-writable container-remap-root no-container-remap-root"
-)
-SRUN, _SBATCH = OptionTable(_FLAGS, _SHORT), OptionTable(f"{_FLAGS} wait", _SHORT)
-_OF_STEP = (
-    "export tasks-per-node cpu-bind mpi jobid input accel-bind relative disable-status overlap exact preserve-env "
-    "container-image container-mounts container-remap-root no-container-remap-root"
-)
-SRUN_KNOWN = (_TAKEN.keys() | _UNNECESSARY | _PASSED_ON | {*_OF_STEP.split()}) - {"constraint", "exclude"}
+SRUN = old_words().commands["srun"]
+_SBATCH = OptionTable(SRUN.flags | {"wait"}, SRUN.short)
+SRUN_KNOWN = (_TAKEN.keys() | _UNNECESSARY | _PASSED_ON | old_words().of_step) - {"constraint", "exclude"}
 """Options of srun that are read, or that a job file does not need."""
 _COUNTED = re.compile(r"(?:([A-Za-z][\w.-]*):)?(\d+)\Z")
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=](\d+))?(?:\(.*\))?\Z")

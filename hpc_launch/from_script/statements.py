@@ -21,23 +21,20 @@ from hpc_launch.from_script.script_text import (
     Word,
     find_all,
     lines_of,
+    old_words,
     parse,
     read_script,
     text_of,
     unknown,
 )
-from hpc_launch.from_script.settings import REDIRECTS, RENDEZVOUS, Settings
-from hpc_launch.from_script.variables import HOSTS, is_known, shell_text
+from hpc_launch.from_script.settings import REDIRECTS, Settings
+from hpc_launch.from_script.variables import HOSTS, RENDEZVOUS, is_known, shell_text
 
 _LAUNCHES = re.compile(
     r"(srun|ibrun|mpirun|mpiexec(\.hydra)?|orterun|torchrun|deepspeed|accelerate|apptainer|singularity|python[\d.]*|"
     r"bash|sh|exec|time|nohup|env|stdbuf|numactl|timeout|.*\.(sh|py))\Z"
 )
-_PRINTS = frozenset(
-    "echo clear printf date hostname pwd nvidia-smi rocm-smi xpu-smi env printenv which ls nproc free lscpu sinfo "
-    "squeue sacct sstat seff true : tput id whoami df du head tail uptime uname cat type nvcc gcc ibstat "
-    "ibv_devinfo basename dirname lspci ldd sprio scontrol wc grep lstopo hwloc-ls".split()
-)
+_PRINTS = old_words().prints
 _GPUS = re.compile(r"\$\{?(SLURM_(JOB|STEP)_GPUS|CUDA_VISIBLE_DEVICES)\b")
 _READS = frozenset({"read", "mapfile", "readarray"})
 _FILTERS = frozenset("tee awk sed sort cut tr uniq bc column fold paste rev egrep fgrep more less nl xxd jq".split())

@@ -9,11 +9,13 @@ import math
 import re
 from collections.abc import Mapping
 
-from hpc_launch.from_script.script_text import Node, Value, Word, literal, text_of, unknown
+from hpc_launch.from_script.script_text import Node, Value, Word, literal, old_words, text_of, unknown
 
 LONGEST_VALUE = 100_000
 """A value that doubles itself line by line stops growing here."""
 
+RENDEZVOUS = old_words().rendezvous
+"""Variables that hpc-launch or the launcher sets."""
 _OF_JOB = {
     "SLURM_JOB_ID": Value("${job.id}"), "SLURM_JOBID": Value("${job.id}"),
     "HOME": Value("${home}"), "USER": Value("${user}"), "LOGNAME": Value("${user}"),
