@@ -255,12 +255,14 @@ def _validator(schema: str) -> jsonschema.Draft202012Validator:
 def test_excerpts_of_the_script_are_in_a_golden_script() -> None:
     golden = [path.read_text() for path in (REPOSITORY / "tests" / "golden" / "expected").glob("*.sh")]
     golden += [path.read_text() for path in (REPOSITORY / "slurm_templates" / "parts").glob("*.sh")]
-    shown = blocks(text_of("docs/explanation/how-a-run-works.md"), "bash")
+    shown = blocks(text_of("docs/explanation/the-script.md"), "bash")
     assert len(shown) > 5
     assert not [block for block in shown if not any(block in script for script in golden)]
 
 
-@pytest.mark.parametrize("page", ["docs/explanation/how-a-run-works.md", "docs/reference/json.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/explanation/concepts.md", "docs/explanation/states.md", "docs/reference/json.md"]
+)
 def test_every_state_of_a_run_is_explained(page: str) -> None:
     assert not [state for state in RUN_STATES if state not in text_of(page)]
 
@@ -641,9 +643,9 @@ def test_the_example_of_a_finding_is_what_is_printed(code: str, home: Path) -> N
 
 
 def test_each_threat_names_a_test_that_exists() -> None:
-    rows = re.findall(r"^\| .* \| `(tests/\S+\.py)::(\w+)` \|$", text_of("docs/explanation/security.md"), re.MULTILINE)
+    rows = re.findall(r"^\| .* \| `(tests/\S+\.py)::(\w+)` \|$", text_of("docs/evidence/threats.md"), re.MULTILINE)
     assert len(rows) > 20
     for file, name in rows:
         assert f"\ndef {name}(" in (REPOSITORY / file).read_text(), f"{file}::{name}"
-    threats = text_of("docs/explanation/security.md").partition("## Threats")[2]
-    assert len(re.findall(r"^\| (?!threat)", threats, re.MULTILINE)) == len(rows), "each row ends with a test"
+    listed = re.findall(r"^\| (?!threat)", text_of("docs/evidence/threats.md"), re.MULTILINE)
+    assert len(listed) == len(rows), "each row ends with a test"

@@ -1,4 +1,4 @@
-"""Attacks on the job script by other users of a node, of a folder or of a name. The page on security lists each."""
+"""Attacks on the job script by other users of a node, of a folder or of a name. docs/evidence/threats.md has each."""
 
 from __future__ import annotations
 

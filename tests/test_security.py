@@ -1,4 +1,4 @@
-"""Attacks that once succeeded, and their variations. The page on security lists each threat with its test."""
+"""Attacks that once succeeded, and their variations. docs/evidence/threats.md lists each threat with its test."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class ListedRun(Output):
     run: Annotated[str, doc("the run's full name")]
     name: Annotated[str, doc("the job's name")]
     site: Annotated[str, doc("the site")]
-    state: Annotated[State, doc("[what they mean](explanation/how-a-run-works.md#states)")]
+    state: Annotated[State, doc("[what they mean](explanation/states.md)")]
     reason: Annotated[str | None, doc("the reason, as text for people; its wording may change")]
     job_id: Annotated[str | None, doc("job id of the newest attempt")]
     state_source: Annotated[
@@ -196,7 +196,7 @@ class ListedRun(Output):
         Successor | UnsetType,
         doc(
             "only while the run's next job waits for the end of the newest one "
-            "([recovery](how-to/recovery.md#the-successor))"
+            "([recovery](explanation/recovery-in-detail.md#the-successor))"
         ),
     ] = UNSET
     phase: Annotated[
@@ -204,7 +204,7 @@ class ListedRun(Output):
         doc(
             "only while the run starts: `node_check`, `staging`, `roles`, `start`, `container_start`, "
             "`imports`, `rendezvous`, `first_collective` or `first_step` "
-            "([what they mean](explanation/how-a-run-works.md#the-phases-of-a-start))"
+            "([what they mean](explanation/states.md#the-phases-of-a-start))"
         ),
     ] = UNSET
     waiting_for: Annotated[
@@ -316,7 +316,7 @@ class Why(Output):
         str | UnsetType | None,
         doc(
             "only of a run that ended before its first step: the [phase of its start]"
-            "(explanation/how-a-run-works.md#the-phases-of-a-start) and the nodes that were missing, as text for people"
+            "(explanation/states.md#the-phases-of-a-start) and the nodes that were missing, as text for people"
         ),
     ] = UNSET
     state: Annotated[

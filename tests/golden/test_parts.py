@@ -105,7 +105,7 @@ def test_the_page_has_the_lines_of_each_part(example: PreparedJob, request: pyte
         for name in part_names(example.plan, descriptor(example.plan.launcher), wrap_command(example.plan.container))
     ]
     rows.append(("**The static part**", static.count("\n")))
-    path = HERE.parents[1] / "docs" / "explanation" / "how-a-run-works.md"
+    path = HERE.parents[1] / "docs" / "reference" / "script-parts.md"
     page = path.read_text("utf-8")
     if request.config.getoption("--update-golden"):
         for name, lines in rows:

@@ -120,7 +120,8 @@ def section(rounds: dict[str, Any]) -> str:
     return f"""## Drivers that are killed and frozen
 
 In each round, a run fails once, and six drivers act on it: five external ones and the job's own hook. Each is killed
-(SIGKILL) or frozen (SIGSTOP, resumed later) after one step of [the protocol](../how-to/recovery.md#who-does-it).
+(SIGKILL) or frozen (SIGSTOP, resumed later) after one step of
+[the protocol](../explanation/recovery-in-detail.md#who-does-it).
 In {good} of {len(rounds)} rounds, each attempt was trained exactly once and the run COMPLETED with its second attempt.
 {killed} drivers were killed and {frozen} frozen at their step; the others found nothing left to do. In
 {len(rounds) - doubled} of {len(rounds)} rounds, no attempt was trained twice. Rounds that took ten

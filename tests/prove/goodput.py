@@ -299,7 +299,7 @@ def _lane(state: State, cluster: Cluster, series: Series, method: str, count: in
 
 
 def section(lanes: dict[str, Any]) -> str:
-    """The part of docs/how-to/goodput.md."""
+    """The part of docs/evidence/measured.md."""
     text = ["| one fault in | method | faults | productive | lost per fault | crash | hang | node lost |"]
     text.append("|---" * 8 + "|")
     unscaled: dict[str, float] = {}

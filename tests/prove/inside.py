@@ -187,7 +187,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/how-to/recovery.md."""
+    """The part of docs/evidence/measured.md."""
     text = [
         "| event | goal | rounds | within the goal | median | longest | longest, with loading |",
         "|---|---|---|---|---|---|---|",

@@ -20,7 +20,7 @@ from tests.prove.rounds import Rounds
 from tests.slurm.user import PROFILES, User
 
 PLACES = ("bin", "saved", "data", "site", "runs")
-PAGE = REPOSITORY / "docs" / "how-to" / "node-check.md"
+PAGE = REPOSITORY / "docs" / "evidence" / "measured.md"
 GROUP, HEALTHY = "node check", "healthy nodes"
 
 
@@ -187,7 +187,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(known: dict[str, Any]) -> str:
-    """The table of docs/how-to/node-check.md."""
+    """The table of docs/evidence/measured.md."""
     lines = ["| fault | named | limit | message |", "|---|---|---|---|"]
     for job in JOBS:
         outcomes = {one["fault"]: one for one in known.get(job.key, [])}
@@ -203,7 +203,7 @@ def section(known: dict[str, Any]) -> str:
 
 
 def section_of_healthy(rounds: dict[str, Any]) -> str:
-    """What docs/how-to/node-check.md says of false alarms."""
+    """What docs/evidence/measured.md says of false alarms."""
     full, alarms = (sum(bool(one.get(name)) for one in rounds.values()) for name in ("full", "bad"))
     return (
         f"In {len(rounds)} runs on healthy nodes of a busy machine, {full} of them with the full check, "

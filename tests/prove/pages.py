@@ -17,15 +17,16 @@ from tests.prove.row import Row
 from tests.prove.state import PLACE, State
 
 PAGE = REPOSITORY / "docs" / "evidence" / "fault-matrix.md"
+MEASURED = REPOSITORY / "docs" / "evidence" / "measured.md"
 SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
-    "inside": (REPOSITORY / "docs" / "how-to" / "recovery.md", inside.section),
-    "goodput": (REPOSITORY / "docs" / "how-to" / "goodput.md", goodput.section),
-    "node check": (node_check.PAGE, node_check.section),
-    "healthy nodes": (node_check.PAGE, node_check.section_of_healthy),
+    "inside": (MEASURED, inside.section),
+    "goodput": (MEASURED, goodput.section),
+    "node check": (MEASURED, node_check.section),
+    "healthy nodes": (MEASURED, node_check.section_of_healthy),
     "restart": (REPOSITORY / "benchmarks" / "recovery.md", restart.section),
-    "ssh-kills": (REPOSITORY / "docs" / "how-to" / "ssh.md", ssh_kills.section),
-    "ssh-faults": (REPOSITORY / "docs" / "how-to" / "ssh.md", ssh_faults.section),
-    **{one.GROUP: (REPOSITORY / "docs" / "how-to" / "roles.md", one.section) for one in (times, deaths, pairs)},
+    "ssh-kills": (MEASURED, ssh_kills.section),
+    "ssh-faults": (MEASURED, ssh_faults.section),
+    **{one.GROUP: (MEASURED, one.section) for one in (times, deaths, pairs)},
     "sweep": (REPOSITORY / "docs" / "evidence" / "sweeps.md", sweep.section),
     "drivers": (PAGE, drivers.section),
     "killed": (PAGE, killed.section),

@@ -158,7 +158,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rows: Mapping[str, Any]) -> str:
-    """The part of docs/how-to/ssh.md."""
+    """The part of docs/evidence/measured.md."""
     lines = ["| fault | named | message |", "|---|---|---|"]
     for fault in FAULTS:
         row = rows.get(fault.fault, {"ok": False, "said": "not run"})

@@ -133,7 +133,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/how-to/ssh.md."""
+    """The part of docs/evidence/measured.md."""
     good = sum(one["ok"] for one in rounds.values())
     lines = ["| killed | rounds | as expected | longest until nothing was left | then |", "|---|---|---|---|---|"]
     for kind, (_, (state, words)) in KINDS.items():

@@ -18,7 +18,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", ["strategies.md", "from-setup-script.md"])
+@pytest.mark.parametrize("page", ["config.md", "from-setup-script.md"])
 def test_commands_run_and_give_what_is_shown(page: str, config: Config) -> None:
     output, ran = "", 0
     for language, text in blocks(page):

@@ -131,7 +131,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/how-to/roles.md."""
+    """The part of docs/evidence/measured.md."""
     lines = ["| what dies | rounds | as expected | longest until the job ended |", "|---|---|---|---|"]
     for kind in KINDS:
         mine = [one for one in rounds.values() if one.get("kind") == kind.what]

@@ -85,7 +85,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/how-to/roles.md."""
+    """The part of docs/evidence/measured.md."""
     good = sum(one["ok"] for one in rounds.values())
     shared = sum(any("both have" in text for text in one["wrong"]) for one in rounds.values())
     return f"""{len(rounds)} pairs of jobs of one user, submitted together, each with two servers and a client on the

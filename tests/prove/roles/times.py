@@ -147,7 +147,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/how-to/roles.md."""
+    """The part of docs/evidence/measured.md."""
 
     def of(word: str) -> list[float]:
         return sorted(one["seconds"] for key, one in rounds.items() if key.startswith(word) and "seconds" in one)
