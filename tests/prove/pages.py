@@ -27,7 +27,7 @@ SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
     "ssh-kills": (MEASURED, ssh_kills.section),
     "ssh-faults": (MEASURED, ssh_faults.section),
     **{one.GROUP: (MEASURED, one.section) for one in (times, deaths, pairs)},
-    "sweep": (REPOSITORY / "docs" / "evidence" / "sweeps.md", sweep.section),
+    "sweep": (MEASURED, sweep.section),
     "drivers": (PAGE, drivers.section),
     "killed": (PAGE, killed.section),
     "grid": (PAGE, lambda played: grid.section(grid.merged(played))),

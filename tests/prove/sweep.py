@@ -200,7 +200,7 @@ def prove(rounds: Rounds) -> int:
 
 
 def section(rounds: dict[str, Any]) -> str:
-    """The part of docs/evidence/sweeps.md."""
+    """The part of docs/evidence/measured.md."""
     lines = [
         "| fault | rounds | every point trained once | of them with nobody watching |",
         "|---|---|---|---|",
