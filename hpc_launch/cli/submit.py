@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc_launch.base.counted import counted
-from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, of_a_job, set_option, yes_option
+from hpc_launch.cli.shared_options import complete_run, echo_answer, json_option, of_a_job, set_option, yes_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 
 if TYPE_CHECKING:
@@ -72,24 +72,21 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
 
     answer: dict[str, Any] = dict.fromkeys(("run", "job_id", "script", "folder"))
     if checked.stages is not None:
-        if as_json:
-            echo_json({**answer, "stages": dict.fromkeys(one.name for one in checked.stages.stages)})
-            return 0
         from hpc_launch.view.run_table import stage_lines
 
-        for line in stage_lines(checked.stages.stages, checked.stages.points):
-            click.echo(line)
-        print_note(f"dry run: not submitted; hpc-launch render {job}/STAGE prints a script")
+        answer["stages"] = dict.fromkeys(one.name for one in checked.stages.stages)
+        echo_answer(answer, stage_lines(checked.stages.stages, checked.stages.points), as_json=as_json)
+        if not as_json:
+            print_note(f"dry run: not submitted; hpc-launch render {job}/STAGE prints a script")
         return 0
     path = write_dry_run(checked.first)
     answer["script"] = str(path)
     if checked.sweep is not None:
         values = [dict(point.values) for point in checked.sweep.points]
         answer |= {"points": len(values), "values": values}
+    echo_answer(answer, checked.first.script.removesuffix("\n").split("\n"), as_json=as_json)
     if as_json:
-        echo_json(answer)
         return 0
-    click.echo(checked.first.script, nl=False)
     if checked.sweep is None:
         print_note(f"dry run: not submitted; script written to {path}")
         return 0
@@ -112,10 +109,7 @@ def _test_start(prepared: PreparedJob, *, as_json: bool) -> int:
 
     with TERMINAL.doing("waiting for the scheduler's estimate"):
         answer = start_estimate(prepared, scheduler_for(prepared.plan.submitted_to))
-    if as_json:
-        echo_json({"estimate": answer})
-    else:
-        click.echo(answer)
+    echo_answer({"estimate": answer}, [answer], as_json=as_json)
     return 0
 
 
@@ -198,6 +192,5 @@ def cancel_command(runs: tuple[str, ...], as_json: bool) -> int:
         cancelled.append({"run": run.name, "message": message})
         if not as_json:
             click.echo(message)
-    if as_json:
-        echo_json(cancelled)
+    echo_answer(cancelled, [], as_json=as_json)
     return code
