@@ -10,7 +10,7 @@ import click
 from msgspec import to_builtins
 
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, of_a_job, set_option, site_option
+from hpc_launch.cli.shared_options import LazyGroup, echo_answer, json_option, of_a_job, set_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.job_file import has_sweep
 from hpc_launch.job.shell_text import visible
@@ -81,8 +81,7 @@ def _report(levels: Iterator[Level], *, as_json: bool) -> int:
                 click.echo(head + visible(line))
         if level.state == "failed":
             break
-    if as_json:
-        echo_json(to_builtins(found))
+    echo_answer(to_builtins(found), [], as_json=as_json)
     return Refused.exit_code if any(level.state == "failed" for level in found) else 0
 
 
@@ -123,15 +122,10 @@ def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: b
     hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
     """
     outcome = drill(job, user_index(os.environ), TERMINAL, site=site, sets=sets, preempt=preempt)
-    if as_json:
-        echo_json(outcome.as_json())
-    elif outcome.good:
-        click.echo(
-            f"ready: warned at step {outcome.warned_at_step}, saved after {outcome.saved_after_s} s, "
-            f"resumed at step {outcome.resumed_at_step}"
-        )
-    else:
-        click.echo(f"not ready: {visible(outcome.fault or '')}")
+    times = f"warned at step {outcome.warned_at_step}, saved after {outcome.saved_after_s} s"
+    ready = f"ready: {times}, resumed at step {outcome.resumed_at_step}"
+    text = ready if outcome.good else f"not ready: {visible(outcome.fault or '')}"
+    echo_answer(outcome.as_json(), [text], as_json=as_json)
     return 0 if outcome.good else 1
 
 
@@ -165,11 +159,9 @@ def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bo
     prepared = ready or prepare_job(job, site=site, sets=sets)
     TERMINAL.warn(prepared.warnings)
     results = send_test(prepared.plan)
-    if as_json:
-        echo_json([{"channel": one.channel, "state": one.state, "why": one.why or None} for one in results])
-    else:
-        for one in results:
-            click.echo(visible(f"{one.channel}: {one.state}{f', {one.why}' if one.why else ''}"))
-        if not results:
-            print_note("`notify:` names no webhook and no command")
+    found = [{"channel": one.channel, "state": one.state, "why": one.why or None} for one in results]
+    lines = [visible(f"{one.channel}: {one.state}{f', {one.why}' if one.why else ''}") for one in results]
+    echo_answer(found, lines, as_json=as_json)
+    if not results and not as_json:
+        print_note("`notify:` names no webhook and no command")
     return 0 if results and all(one.state == "sent" for one in results) else Refused.exit_code

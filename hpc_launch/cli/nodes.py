@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.shared_options import LazyGroup, echo_answer, echo_json, json_option, site_option
+from hpc_launch.cli.shared_options import LazyGroup, echo_answer, json_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.hostlist import expand
 from hpc_launch.runs.node_health_store import NodeHealthStore, cannot_write
@@ -57,12 +57,9 @@ def list_command(site: str | None, as_json: bool) -> None:
     """
     store = _store(site)
     standing = store.standing()
-    if as_json:
-        echo_json([{**to_builtins(one), "count": one.count} for one in standing])
-        return
-    if standing:
-        click.echo("\n".join(_table(standing)))
-    else:
+    found = [{**to_builtins(one), "count": one.count} for one in standing]
+    echo_answer(found, _table(standing) if standing else [], as_json=as_json)
+    if not standing and not as_json:
         print_note(NONE_BAD)
 
 

@@ -205,13 +205,12 @@ def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
 
     with TERMINAL.doing("querying Slurm about the cluster"):
         rows = [(name, row) for name in profiles for row in drift(name)]
-    if as_json:
-        echo_json([{"site": name, **to_builtins(row)} for name, row in rows])
-        return 3 if rows else 0
+    lines = []
     for name, row in rows:
         ours, theirs = row.profile or "nothing", row.cluster or "nothing"
-        click.echo(visible(f"{name}: {row.key}: {ours} in the profile, {theirs} on the cluster: {row.effect}"))
-    if not rows:
+        lines.append(visible(f"{name}: {row.key}: {ours} in the profile, {theirs} on the cluster: {row.effect}"))
+    echo_answer([{"site": name, **to_builtins(row)} for name, row in rows], lines, as_json=as_json)
+    if not rows and not as_json:
         print_note(f"{', '.join(profiles)}: no differences from the cluster")
     return 3 if rows else 0
 
