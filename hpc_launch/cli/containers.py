@@ -25,15 +25,7 @@ output_option = click.option("-o", "--output", metavar="FILE", help="Image file 
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing image.")
 
 
-COMMANDS = {
-    "build": "build an image from a recipe",
-    "pull": "download an image to shared storage",
-    "check": "check the image of a job, or an image file",
-}
-"""Commands by name; `NAME` is implemented by `NAME_command`."""
-
-
-@click.group("containers", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
+@click.group("containers", cls=LazyGroup)
 def command() -> None:
     """Build and pull images for Apptainer and Singularity, and check an image before queueing a job with it.
 
@@ -43,7 +35,7 @@ def command() -> None:
     """
 
 
-@click.command("build")
+@command.command("build", short_help="build an image from a recipe")
 @click.argument("recipe", metavar="RECIPE")
 @output_option
 @click.option(
@@ -64,7 +56,7 @@ def build_command(
     _show(build_for_site(recipe, output, site_profile(site), arguments, print_note, force=force), as_json)
 
 
-@click.command("pull")
+@command.command("pull", short_help="download an image to shared storage")
 @click.argument("image", metavar="URI|NAME")
 @output_option
 @click.option("--digest", metavar="sha256:HEX", help="Expected digest of the image file.")
@@ -86,7 +78,7 @@ def pull_command(
     _show(pull_for_site(image, output, site_profile(site), digest, print_note, force=force), as_json)
 
 
-@click.command("check")
+@command.command("check", short_help="check the image of a job, or an image file")
 @click.argument("what", metavar="JOB.yaml|IMAGE")
 @site_option
 @set_option

@@ -129,11 +129,7 @@ def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: b
     return 0 if outcome.good else 1
 
 
-COMMANDS = {"test": "send a test message to the receivers of a job"}
-"""Commands by name; `NAME` is implemented by `NAME_command`."""
-
-
-@click.group("notify", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
+@click.group("notify", cls=LazyGroup)
 def notify_command() -> None:
     """Try the receivers of a job's messages, before a night run depends on them.
 
@@ -142,7 +138,7 @@ def notify_command() -> None:
     """
 
 
-@click.command("test")
+@notify_command.command("test", short_help="send a test message to the receivers of a job")
 @of_a_job
 @json_option
 def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -> int:

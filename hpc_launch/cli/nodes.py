@@ -24,16 +24,9 @@ if TYPE_CHECKING:
     from hpc_launch.diagnose.node_health import BadNode
 
 NONE_BAD = "no node is recorded as bad"
-COMMANDS = {
-    "list": "list the nodes currently recorded as bad, worst first",
-    "ticket": "write a ticket for the site's support: which nodes failed, when, with what evidence",
-    "clear": "mark nodes as healthy again",
-    "leases": "show who uses the hosts of a site without Slurm",
-}
-"""Commands by name; `NAME` is implemented by `NAME_command`."""
 
 
-@click.group("nodes", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
+@click.group("nodes", cls=LazyGroup)
 def command() -> None:
     """Show and clear the bad nodes that runs on this site have recorded and that new jobs exclude. Without Slurm, also
     show who uses which host.
@@ -46,7 +39,7 @@ def command() -> None:
     """
 
 
-@click.command("list")
+@command.command("list", short_help="list the nodes currently recorded as bad, worst first")
 @site_option
 @json_option
 def list_command(site: str | None, as_json: bool) -> None:
@@ -63,7 +56,9 @@ def list_command(site: str | None, as_json: bool) -> None:
         print_note(NONE_BAD)
 
 
-@click.command("ticket")
+@command.command(
+    "ticket", short_help="write a ticket for the site's support: which nodes failed, when, with what evidence"
+)
 @site_option
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 def ticket_command(site: str | None, nodes: tuple[str, ...]) -> None:
@@ -80,7 +75,7 @@ def ticket_command(site: str | None, nodes: tuple[str, ...]) -> None:
         print_note(NONE_BAD)
 
 
-@click.command("clear")
+@command.command("clear", short_help="mark nodes as healthy again")
 @site_option
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @json_option
@@ -108,7 +103,7 @@ def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> No
     echo_answer(names, [f"cleared: {', '.join(names)}"], as_json=as_json)
 
 
-@click.command("leases")
+@command.command("leases", short_help="show who uses the hosts of a site without Slurm")
 @site_option
 @json_option
 def leases_command(site: str | None, as_json: bool) -> None:

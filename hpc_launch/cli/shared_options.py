@@ -127,10 +127,10 @@ def echo_answer(value: object, lines: Iterable[str], *, as_json: bool) -> None:
 
 
 class LazyGroup(click.Group):
-    """A group of commands imported on demand.
+    """A group of commands, its own or imported on demand.
 
     Args:
-        about: Command names and their short help, in the order of the group's help.
+        about: Command names and their short help, in the order of the group's help; default: of its own commands.
         load: Imports a command by name, to run it or to show its help.
         sections: The same by heading; default: under one heading.
     """
@@ -138,15 +138,20 @@ class LazyGroup(click.Group):
     def __init__(
         self,
         *args: Any,
-        about: Mapping[str, str],
-        load: Callable[[str], click.Command],
+        about: Mapping[str, str] | None = None,
+        load: Callable[[str], click.Command] | None = None,
         sections: Mapping[str, Mapping[str, str]] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.about = about
-        self.load = load
-        self.sections = sections or {"Commands": about}
+        self._about = about
+        self.load = load or self.commands.__getitem__
+        self.sections = sections
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """Command names and their short help."""
+        return self._about or {name: command.short_help or "" for name, command in self.commands.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.about)
@@ -174,7 +179,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, self.about))
-        for title, about in self.sections.items():
+        for title, about in (self.sections or {"Commands": self.about}).items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(widest), text) for name, text in about.items()])
 
