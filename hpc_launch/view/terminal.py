@@ -20,20 +20,14 @@ FIRST_NOTICE_S = 2.0
 REPEAT_NOTICE_S = 5.0
 """Seconds between further notices."""
 
-STATE_COLOURS = {
-    "COMPLETED": "green",
-    "RUNNING": "cyan",
-    "STARTING": "cyan",
-    "ENDING": "cyan",
-    "SUBMITTING": "yellow",
-    "PENDING": "yellow",
-    "RETRYING": "yellow",
-    "STUCK": "red",
-    "FAILED": "red",
-    "STOPPED": "red",
-    "CANCELLED": "magenta",
-    "UNKNOWN": "magenta",
+_STATES = {
+    "green": "COMPLETED",
+    "cyan": "RUNNING STARTING ENDING",
+    "yellow": "SUBMITTING PENDING RETRYING",
+    "red": "STUCK FAILED STOPPED",
+    "magenta": "CANCELLED UNKNOWN",
 }
+STATE_COLOURS = {state: colour for colour, states in _STATES.items() for state in states.split()}
 """Colour by run state, with names that click and rich share. The state is always shown as text, too."""
 
 
