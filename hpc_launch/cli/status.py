@@ -11,7 +11,7 @@ import click
 from hpc_launch.api.run_calls import find
 from hpc_launch.api.run_calls import runs as list_runs
 from hpc_launch.cli.follow import follow
-from hpc_launch.cli.shared_options import complete_run, complete_site, echo_answer, echo_json, json_option
+from hpc_launch.cli.shared_options import complete_run, complete_site, echo_answer, echo_json, json_option, seconds
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import TimeAccount
@@ -93,7 +93,9 @@ DEFAULT_LIMIT = 50
     help=f"List only runs in this state ({', '.join(state.lower() for state in RUN_STATES)}). Repeatable.",
 )
 @click.option("--site", "where", metavar="NAME", shell_complete=complete_site, help="List only runs on this site.")
-@click.option("--since", metavar="TIME", help="List only runs submitted within this time, such as 2d.")
+@click.option(
+    "--since", "age_s", callback=seconds, metavar="TIME", help="List only runs submitted within this time, such as 2d."
+)
 @click.option(
     "-n",
     "most",
@@ -108,7 +110,7 @@ DEFAULT_LIMIT = 50
 )
 @json_option
 def list_command(
-    states: tuple[str, ...], where: str | None, since: str | None, most: int | None, goodput: bool, as_json: bool
+    states: tuple[str, ...], where: str | None, age_s: int | None, most: int | None, goodput: bool, as_json: bool
 ) -> None:
     """List your runs, newest first, with state, progress and time left.
 
@@ -120,7 +122,8 @@ def list_command(
     """
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
-    found = list_runs(state=states, since=since, site=where, limit=limit, listener=TERMINAL)
+    after = time.time() - age_s if age_s is not None else None
+    found = list_runs(state=states, since=after, site=where, limit=limit, listener=TERMINAL)
     shown = [run.last for run in found if run.last is not None]
     accounts = _accounts(shown) if goodput else []
     if as_json:
@@ -138,7 +141,7 @@ def list_command(
     else:
         show(shown)
     omitted = index.count() - len(shown)
-    if omitted and most is None and not (states or where or since):
+    if omitted and most is None and not (states or where or age_s is not None):
         print_note(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all")
 
 
