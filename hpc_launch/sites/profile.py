@@ -80,6 +80,7 @@ class Billing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu_hour: Annotated[float | None, Meta(ge=0, examples=[1.9])] = None
     """Price of a GPU hour in `currency`, for the cost that `report` shows."""
     currency: Annotated[str | None, Meta(examples=["EUR"])] = None
+    """Currency of the price."""
 
 
 class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
