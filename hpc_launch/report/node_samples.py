@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from statistics import fmean
 
-from hpc_launch.base.files import open_regular
-from hpc_launch.base.json_records import line_record, read_record
+from hpc_launch.base.json_records import read_record
 from hpc_launch.performance.slow_training import attempt_remarks
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.records.node_records import WatcherSample
+from hpc_launch.runs.records.node_records import WatcherSample, spread_samples
 from hpc_launch.runs.records.submission import ScriptRecord
 
 MOST_NODES = MOST_ROWS = 64
 MOST_ATTEMPTS = 20
-PLACES, WINDOW = 160, 32 << 10
-"""At how many places a long file is read, and how many bytes there: a sample of eight GPUs takes about 3 KiB."""
 
 Rows = dict[str, list[tuple[float, float]]]
 """By name: seconds since the run was created, and value."""
@@ -40,20 +34,6 @@ class Sampled:
     nodes: Rows = field(default_factory=dict)
     """Mean use of the GPUs in percent; without GPUs, the CPUs that the ranks use."""
     stragglers: set[str] = field(default_factory=set)
-
-
-def spread_samples(path: Path) -> Iterator[WatcherSample]:
-    """Samples in the file of a node: of a long one, those at PLACES evenly spread places. Never raises."""
-    with suppress(OSError), open_regular(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        whole = size <= PLACES * WINDOW
-        for place in range(1 if whole else PLACES):
-            begin = place * size // PLACES
-            stream.seek(begin)
-            lines = stream.read(size if whole else WINDOW).splitlines()[1 if begin else 0 :]
-            found = (line_record(line, WatcherSample) for line in lines if b'"sample"' in line)
-            samples = (sample for sample in found if sample is not None and sample.event == "sample")
-            yield from samples if whole else islice(samples, 1)
 
 
 def sampled(attempts: Sequence[AttemptFolder], begin: float) -> Sampled:
