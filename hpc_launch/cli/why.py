@@ -15,6 +15,7 @@ from hpc_launch.api.run_calls import diagnose, find
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import complete_run, echo_answer, json_option, output_option
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, write_text
+from hpc_launch.runs.run_index import user_index
 from hpc_launch.service.logs import attempt_with_logs
 from hpc_launch.view.run_details import choose_node, log_text
 from hpc_launch.view.state_text import detach_message, one_line
@@ -22,6 +23,7 @@ from hpc_launch.view.terminal import tolerant, wants_colour
 
 if TYPE_CHECKING:
     from hpc_launch.api.explanation import Explanation
+    from hpc_launch.api.run_object import Run
 
 FAILED = 1
 
@@ -83,17 +85,29 @@ def _of_run(name: str | None, more: tuple[str, ...], number: int | None) -> Expl
 
 @click.command("report")
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
+@click.argument("other", required=False, metavar="[OTHER]", shell_complete=complete_run)
 @output_option
-def report_command(run: str, output: Path | None) -> None:
-    """Write a run as one HTML page that needs no other file and no network.
+def report_command(run: str, other: str | None, output: Path | None) -> None:
+    """Write a run as one HTML page that needs no other file and no network. With OTHER, compare two runs.
 
-    The page shows the attempts on a time axis, where the time went, loss and throughput over all attempts, nodes and
-    verdicts with their evidence, and the script with the origin of each value.
+    The page shows where the time went, loss, learning rate and speed over all attempts, use and memory of each rank,
+    slow nodes, verdicts with their evidence, what ran and what it cost. The page of two runs shows the settings that
+    differ, and loss, speed, cost and goodput side by side.
 
     \b
     hpc-launch report @last -o run.html
+    hpc-launch report tiny-a tiny-b -o both.html
     """
-    write_text(output, find(run, listener=TERMINAL).report())
+    first = find(run, listener=TERMINAL)
+    write_text(output, first.report() if other is None else _compared(first, find(other, listener=TERMINAL)))
+
+
+def _compared(first: Run, second: Run) -> str:
+    from hpc_launch.report.compare_page import compare_page
+    from hpc_launch.report.run_page import gathered
+
+    index = user_index(os.environ)
+    return compare_page((gathered(first.one(), index, TERMINAL), gathered(second.one(), index, TERMINAL)))
 
 
 @click.command("logs")

@@ -59,7 +59,8 @@ class Chart:
     """x, y, anchor and text."""
     boxes: list[tuple[float, float, float, float, str, str]] = field(default_factory=list)
     """x, y, width, height, class and title."""
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[tuple[str, Curve]] = field(default_factory=list)
+    """Class and points."""
     dots: list[tuple[float, float]] = field(default_factory=list)
     cells: list[tuple[str, str]] = field(default_factory=list)
     """Class and path of all cells of one level."""
@@ -129,11 +130,13 @@ def curves(
     saves: Sequence[float] = (),
     times: bool,
     title: str = "",
+    across: str = "step",
+    kinds: Sequence[str] = (),
 ) -> Chart | None:
     """One line for each attempt; None for less than two points.
 
     `times`: both axes begin at 0, and the x axis is a time; `begins`: where attempts begin on it; `saves`: where they
-    saved a checkpoint; `title`: of the y axis, with its unit.
+    saved a checkpoint; `title` and `across`: of the axes, with their units; `kinds`: further classes of the lines.
     """
     lines = [[(x, y) for x, y in line if abs(y) < FURTHEST] for line in lines]
     xs, ys = [x for line in lines for x, _ in line], [y for line in lines for _, y in line]
@@ -143,19 +146,20 @@ def curves(
     low, high = 0.0 if times else min(ys), max(ys)
     low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
     bottom = HEIGHT - MARGIN
-    across, up = _scale(left, max(xs), LEFT, WIDTH - RIGHT), _scale(low, high, bottom - 6, TOP + 8)
+    right, up = _scale(left, max(xs), LEFT, WIDTH - RIGHT), _scale(low, high, bottom - 6, TOP + 8)
     chart = Chart(HEIGHT)
     places = time_ticks(max(xs)) if times else ticks(left, max(xs))
-    marks = {across(x): time_label(x) if times else number(x) for x in places}
-    chart.x_axis(marks, SINCE if times else "step", TOP)
+    marks = {right(x): time_label(x) if times else number(x) for x in places}
+    chart.x_axis(marks, SINCE if times else across, TOP)
     chart.texts.append((0, 14, "start", title))
     for y in ticks(low, high, 5):
         chart.lines.append((LEFT, up(y), WIDTH - RIGHT, up(y), "axis"))
         chart.texts.append((LEFT - 8, up(y) + 4, "end", label(y)))
     for top, kind, marked in ((TOP, "begin", begins), (bottom - 12, "save", saves)):
-        chart.lines += [(across(x), top, across(x), bottom, kind) for x in marked if left <= x <= max(xs)]
-    drawn = [[(across(x), up(y)) for x, y in line] for line in lines]
-    chart.curves += [line for line in drawn if len(line) > 1]
+        chart.lines += [(right(x), top, right(x), bottom, kind) for x in marked if left <= x <= max(xs)]
+    drawn = [[(right(x), up(y)) for x, y in line] for line in lines]
+    classes = kinds or [""] * len(drawn)
+    chart.curves += [(kind, line) for kind, line in zip(classes, drawn, strict=True) if len(line) > 1]
     chart.dots += [line[0] for line in drawn if len(line) == 1]
     return chart
 

@@ -75,16 +75,21 @@ class RunReport:
 
 def report_of(run: RunFolder, index: Index, listener: Listener) -> str:
     """The page of a run as it is now."""
+    return run_page(gathered(run, index, listener))
+
+
+def gathered(run: RunFolder, index: Index, listener: Listener) -> RunReport:
+    """What the page of a run as it is now shows."""
     (status,) = poll_runs([run], index, listener)
     now = time.time()
     times = run_times(status, now)
     interval = interval_of(status, times, index)
     notes = (f"Checkpoints: {interval_text(interval)}.",) if interval is not None else ()
-    return run_page(RunReport(status, times, now, notes, run_facts(status, times, index, now), run_links(run)))
+    return RunReport(status, times, now, notes, run_facts(status, times, index, now), run_links(run))
 
 
-def run_page(report: RunReport) -> str:
-    """The page as HTML."""
+def rendered(template: str, **values: Any) -> str:
+    """A page as HTML."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         undefined=StrictUndefined,
@@ -94,19 +99,22 @@ def run_page(report: RunReport) -> str:
     )
     environment.filters |= {"duration": duration, "hosts": hosts, "moment": _moment, "share": share}
     style = (_FOLDER / "page.css").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    common = {"style": Markup(style), "style_hash": digest, "version": __version__}  # noqa: S704 - shipped
+    return environment.get_template(template).render(**common, **values)
+
+
+def run_page(report: RunReport) -> str:
+    """The page of a run as HTML."""
     status, account = report.status, report.times.account
     run = RunFolder(status.folder)
     labels = {part.attempt: f"attempt {part.attempt}" if part.attempt else "" for part in account.intervals}
-    return environment.get_template(
-        "page.html.j2"
-    ).render(
-        style=Markup(style),  # noqa: S704 - shipped
-        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+    return rendered(
+        "page.html.j2",
         status=status,
         account=account,
         good=status.state in GOOD,
         bad=status.state in BAD,
-        version=__version__,
         now=report.now,
         progress=", ".join(progress_parts(status)),
         phases=account.phases(),

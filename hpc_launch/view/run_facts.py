@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from bisect import bisect_left
+from collections.abc import Iterator
 from contextlib import suppress
+from operator import itemgetter
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import open_regular
 from hpc_launch.base.findings import Place
+from hpc_launch.base.flat_values import flat_values
 from hpc_launch.base.git_tree import git_output
 from hpc_launch.base.json_records import read_record
 from hpc_launch.estimate.training_speed import training_speed
@@ -100,3 +104,27 @@ def run_links(run: RunFolder) -> dict[str, str]:
         links["logs"] = attempt.logs.absolute().as_uri()
     folders = {text: run.path / name for name, text in FOLDERS.items()}
     return links | {text: path.absolute().as_uri() for text, path in folders.items() if path.is_dir()}
+
+
+def job_settings(run: RunFolder) -> dict[str, str]:
+    """The merged values of the run's job by dotted key; empty where they cannot be read."""
+    values = flat_values(run.resolved_yaml)
+    return {key.removeprefix("job."): value for key, value in values.items() if key.startswith("job.")}
+
+
+def gpus_of(run: RunFolder) -> int:
+    """The GPUs of the run's newest plan."""
+    plan = newest_plan(run) or PlanRecord()
+    return (plan.nodes or 1) * (plan.gpus_per_node or 0)
+
+
+def losses_by_hours(times: RunTimes, most: int, now: float) -> Iterator[tuple[list[tuple[int, float]], list[float]]]:
+    """Of each attempt at most so many steps with their loss, and how many hours the jobs had run by then."""
+    spent = 0.0
+    for attempt in times.attempts:
+        curve = times.curves[attempt.number]
+        points, losses = curve.points(most), curve.losses(most)
+        began = attempt.began if attempt.began is not None else now
+        places = (min(bisect_left(points, step, key=itemgetter(1)), len(points) - 1) for step, _ in losses)
+        yield losses, [(spent + max(0.0, points[at][0] - began)) / 3600 for at in places]
+        spent += max(0.0, (attempt.ended or now) - began)

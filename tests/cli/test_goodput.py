@@ -46,6 +46,8 @@ def test_a_finished_run(home: Home) -> None:
     assert 2 < spent["training"] < 10
     assert "  time      training " in home.call("status", run.name).stdout
     assert "  time       training " in home.call("why", run.name).stdout
+    assert "<h1>" in home.call("report", run.name).stdout
+    assert "None in the job files." in home.call("report", run.name, "@last").stdout
     assert home.json("why", run.name)["time"] == home.json("status", run.name)["time"]
 
 

@@ -16,6 +16,7 @@ from hpc_launch.performance.run_times import RunTimes, run_times
 from hpc_launch.performance.time_account import CATEGORIES, Interval, TimeAccount
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.report.charts import coarse, curves, ticks
+from hpc_launch.report.compare_page import compare_page
 from hpc_launch.report.run_page import RunReport, run_page
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.node_records import PLACES, spread_samples
@@ -233,6 +234,30 @@ def test_the_page_of_many_ranks_shows_each_of_them_and_stays_small(tmp_path: Pat
     assert len(re.findall("<tr><th scope=.row.>rank ", table)) == 64
     scrolled = re.findall('<div class="wide" [^>]*><svg', page)
     assert all('tabindex="0"' in region and "aria-label" in region for region in scrolled)
+
+
+def test_two_runs_side_by_side(tmp_path: Path) -> None:
+    reports = []
+    for name, nodes, rate in (("one", 2, "0.001"), ("two", 1, "0.003")):
+        found = sampled_run(tmp_path, nodes=nodes, gpus=2, steps=400, name=name)
+        values = RunFolder(found.folder).resolved_yaml
+        values.write_text(
+            values.read_text().replace("0.001", rate) + (f"    note: {json.dumps(MARKUP)}\n" if nodes == 1 else "")
+        )
+        times, now = run_times(found, BEGIN + 2000), BEGIN + 2000.0
+        reports.append(RunReport(found, times, now, facts=run_facts(found, times, Index(tmp_path / "s", {}), now)))
+    page = compare_page((reports[0], reports[1]))
+    read = Page(page)
+    settings = page[page.index("Settings that differ") : page.index("Loss by step")]
+    rows = [re.sub("<[^>]*>", "|", row) for row in re.findall("<tr>(.*)</tr>", settings)[1:]]
+    assert [row.split("|")[1] for row in rows] == ["name", "nodes", "args.lr", "args.note"]
+    assert "|args.lr||0.001||0.003|" in rows[2]
+    assert "alert(1)" in rows[3]
+    assert "not set" in rows[3]
+    for words in ("Loss by GPU hours", "GPU hours", "goodput", "speed", "Solid: one. Dashed: two."):
+        assert words in read.text, words
+    assert page.count('<polyline class="curve first"') == page.count('<polyline class="curve second"') == 2 * 2
+    assert len(page) < 100_000
 
 
 def test_a_long_file_of_samples_is_read_at_some_places(tmp_path: Path) -> None:
