@@ -144,9 +144,8 @@ class WatcherSample(Struct, frozen=True, kw_only=True):
     event: str
     t: float = 0.0
     rss_mib: dict[str, float] = {}
-    """Memory of each rank, by rank."""
     cpu_s: dict[str, float] = {}
-    """CPU time that each rank has used since it began, by rank."""
+    """By rank, as `rss_mib`: the CPU time since it began."""
     log: tuple[int, float] | None = None
     """Size of the log that shows the node's progress in bytes, and when it was last written."""
     places: dict[str, dict[str, int]] = {}
@@ -258,14 +257,13 @@ def spread_samples(path: Path) -> Iterator[WatcherSample]:
     """Samples in the file of a node: of a long one, those at PLACES evenly spread places. Never raises."""
     with suppress(OSError), open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
-        whole = size <= PLACES * WINDOW
-        for place in range(1 if whole else PLACES):
-            begin = place * size // PLACES
-            stream.seek(begin)
-            lines = stream.read(size if whole else WINDOW).splitlines()[1 if begin else 0 :]
-            found = (line_record(line, WatcherSample) for line in lines if b'"sample"' in line)
-            samples = (sample for sample in found if sample is not None and sample.event == "sample")
-            yield from samples if whole else islice(samples, 1)
+        places = [place * size // PLACES for place in range(PLACES)] if size > PLACES * WINDOW else [0]
+        most, length = (1, WINDOW) if len(places) > 1 else (None, size)
+        for place in places:
+            stream.seek(place)
+            lines = stream.read(length).splitlines()[1 if place else 0 :]
+            found = (line_record(line, WatcherSample) for line in lines if _SAMPLE in line)
+            yield from islice((one for one in found if one is not None and one.event == "sample"), most)
 
 
 BAD_NODES = 76

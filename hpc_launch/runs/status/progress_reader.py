@@ -241,8 +241,7 @@ class StepCurve:
         self._attempt = attempt
         self._patterns = progress_patterns(plan)
         self._steps: dict[int, int | None] = {}
-        self._losses: dict[int, float] = {}
-        self._rates: dict[int, float] = {}
+        self._losses, self._rates = dict[int, float](), dict[int, float]()
         self._most = 0
         self.growth: Growth = _ascending(growth)
         self.saves = tuple(saves)
@@ -256,8 +255,7 @@ class StepCurve:
     @property
     def steady(self) -> bool:
         """Whether the log kept growing for STEADY_S, without its last lines, which may be a traceback."""
-        times = [time for time, _ in self.growth[:-1]]
-        return len(times) > 2 and times[-1] - times[0] >= STEADY_S
+        return len(self.growth) > 3 and self.growth[-2][0] - self.growth[0][0] >= STEADY_S
 
     def step(self, at: int) -> int | None:
         """The newest step when the log had grown for the time `at`."""
