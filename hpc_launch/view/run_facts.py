@@ -7,17 +7,22 @@ import shlex
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from operator import itemgetter
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.base.files import open_regular
+from hpc_launch.base.files import open_regular, read_text
 from hpc_launch.base.findings import Place
-from hpc_launch.base.flat_values import flat_values
 from hpc_launch.base.git_tree import git_output
 from hpc_launch.base.json_records import read_record
 from hpc_launch.estimate.training_speed import training_speed
 from hpc_launch.performance.measured_pace import MeasuredPace, measured_pace
 from hpc_launch.performance.run_times import RunTimes
+from hpc_launch.plan.strategy_files import leaves
 from hpc_launch.prepare.job_plan import KnownTraining, training_of_run
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
@@ -106,10 +111,23 @@ def run_links(run: RunFolder) -> dict[str, str]:
     return links | {text: path.absolute().as_uri() for text, path in folders.items() if path.is_dir()}
 
 
+MOST_SETTINGS, LONGEST = 1000, 1 << 20
+
+
+class _Resolved(Struct, frozen=True):
+    """resolved.yaml: the merged values of the job."""
+
+    job: dict[str, Any] = {}
+
+
 def job_settings(run: RunFolder) -> dict[str, str]:
-    """The merged values of the run's job by dotted key; empty where they cannot be read."""
-    values = flat_values(run.resolved_yaml)
-    return {key.removeprefix("job."): value for key, value in values.items() if key.startswith("job.")}
+    """The merged values of the job by dotted key. Empty for a file that is not valid, and for another user's run."""
+    try:
+        text = "" if run.is_foreign else read_text(run.resolved_yaml, longest=LONGEST)
+        job = msgspec.yaml.decode(text, type=_Resolved).job
+        return {key: str(value) for key, value in islice(leaves(job), MOST_SETTINGS)}
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        return {}
 
 
 def gpus_of(run: RunFolder) -> int:
