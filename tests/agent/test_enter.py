@@ -19,7 +19,7 @@ from tests.cluster.faults import wait_until
 @contextmanager
 def rank_in_an_image(folder: Path) -> Iterator[Path]:
     """An attempt whose one rank sees another folder `data` than this process does, and one process outside."""
-    attempt = folder / "run" / "attempts" / "001"
+    attempt = folder / folder.name / "attempts" / "001"
     attempt.mkdir(parents=True)
     (folder / "data").mkdir()
     inside = f"mount -t tmpfs none {folder}/data && cd {folder}/data && echo inside >which && "
@@ -49,14 +49,14 @@ def rank_in_an_image(folder: Path) -> Iterator[Path]:
             one.communicate()
 
 
-def enter(code: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
-    words = [*program("enter"), "run/attempts/001", "0", "prompt", "bash", "-c", code]
+def enter(attempt: Path, code: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+    words = [*program("enter"), "/".join(attempt.parts[-3:]), "0", "prompt", "bash", "-c", code]
     return subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
 
 
 def test_a_command_enters_the_image_of_the_rank(tmp_path: Path) -> None:
-    with rank_in_an_image(tmp_path):
-        done = enter("cat which; echo $WHERE $RANK; exit 4")
+    with rank_in_an_image(tmp_path) as attempt:
+        done = enter(attempt, "cat which; echo $WHERE $RANK; exit 4")
     assert (done.returncode, done.stdout) == (4, "inside\nrank 0\n"), done.stderr
 
 
@@ -65,8 +65,8 @@ def test_where_it_cannot_another_container_is_started_from_outside(tmp_path: Pat
     for name in ("bash", "python3", "cat"):  # but not nsenter
         (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
     with rank_in_an_image(tmp_path) as attempt:
-        before = enter("true", str(tmp_path / "bin"))
+        before = enter(attempt, "true", str(tmp_path / "bin"))
         (attempt / "inside.sh").write_text('echo "started with $APPTAINERENV_RANK"; exec "$@"\n')
-        done = enter("echo $WHERE $RANK; exit 4", str(tmp_path / "bin"))
+        done = enter(attempt, "echo $WHERE $RANK; exit 4", str(tmp_path / "bin"))
     assert (before.returncode, "inside.sh" in before.stderr) == (127, True)
     assert (done.returncode, done.stdout) == (4, "started with 0\nnode 0\n"), done.stderr

@@ -81,14 +81,15 @@ def test_it_lists_and_asks_and_says_afterwards_what_happened(home: Home) -> None
         [first.name, "COMPLETED"],
     ]
     assert "3.0 MiB" in done.stdout
-    assert "nothing is deleted; --yes deletes it, and frees 4." in done.stderr
-    row = home.json(*NOW)[1]
+    rows = home.json(*NOW)
+    row, frees = rows[1], f"{sum(one['frees'] for one in rows) / MIB:.1f} MiB"
+    assert f"nothing is deleted; --yes deletes it, and frees {frees}" in done.stderr
     assert row["deletes"] == [str(first.path)]
     assert (row["code"], row["frees"]) == (3 * MIB, row["code"] + row["logs"])
     assert home.answered(b"n\n", *NOW)[0] == 0
     assert first.path.is_dir(), "neither a pipe nor a `no` deletes"
     code, said = home.answered(b"y\n", *NOW)
-    assert (code, "Delete this, and free 4." in said) == (0, True)
+    assert (code, f"Delete this, and free {frees}" in said) == (0, True)
     assert list(home.runs.iterdir()) == []
     assert home.json("list") == []
     assert "2 runs were deleted by `hpc-launch prune`" in home.call("list").stderr

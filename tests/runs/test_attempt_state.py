@@ -285,6 +285,22 @@ def test_it_always_answers(whole: AttemptView) -> None:
     assert state in RUN_STATES
 
 
+def test_a_final_state_without_a_word_says_nothing() -> None:
+    end = {"job_id": "8", "exit_code": 0, "signal": "", "ended": 999000.0}
+    whole = AttemptView(
+        files(
+            AttemptFolder(Path("/runs/tiny-1/attempts/001")),
+            claim=Claim(job_id="8"),
+            end=end,
+            final={"state": "", "job_id": "8"},
+        ),
+        SchedulerAnswer(),
+        1_000_000.0,
+    )
+    assert whole.final_record is None
+    assert observe(whole).state == "COMPLETED"
+
+
 @given(cases)
 def test_completed_only_with_evidence_that_agrees(whole: AttemptView) -> None:
     if observe(whole).state != "COMPLETED":

@@ -104,7 +104,7 @@ class AttemptView:
         if self.continued:
             return None
         kept = self.files.final
-        if kept is not None and kept.job_id == self.job_id:
+        if kept is not None and kept.job_id == self.job_id and kept.state in ENDED_STATES:
             return kept
         record = self.record
         if record is None or record.state not in ENDED_STATES or self.requeued:
