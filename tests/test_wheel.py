@@ -76,11 +76,13 @@ def test_the_recipes_for_images_are_in_it(installed: Path, tmp_path: Path) -> No
     assert list(installed.glob("lib/python*/site-packages/hpc_launch/_data/containers/*.Containerfile"))
 
 
-def test_the_help_names_documentation_that_is_in_it(installed: Path, tmp_path: Path) -> None:
-    said = run(installed / "bin" / "hpc-launch", "--help", cwd=tmp_path)
-    page = Path(said.partition("Documentation:")[2].split()[0])
-    assert page.is_relative_to(installed)
-    assert (page.parents[1] / "how-to" / "recovery.md").is_file(), "messages name pages"
+def test_the_manual_is_in_it(installed: Path, tmp_path: Path) -> None:
+    launch = installed / "bin" / "hpc-launch"
+    assert "# Recovery" in run(launch, "docs", "recovery", cwd=tmp_path)
+    assert "Cannot read the file" in run(launch, "explain", "HL001", cwd=tmp_path)
+    (package,) = installed.glob("lib/python*/site-packages/hpc_launch")
+    assert not list((package / "_data" / "docs").rglob("*.py")), "what generates the pages stays in the repository"
+    assert (package / "_data" / "docs" / "schema" / "job.schema.json").is_file()
 
 
 def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Path) -> None:

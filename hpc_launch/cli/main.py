@@ -39,7 +39,8 @@ SECTIONS = {
         "stacks": "show where each rank of a run is now",
         "shell": "open a shell where a run runs, or with the resources of a job",
         "report": "write a run as an HTML page",
-        "explain": "show where each value of a job is set",
+        "explain": "show where each value of a job is set, or what a code means",
+        "docs": "print a page of the manual, or what a few words find in it",
         "render": "print the script of a job without submitting it",
     },
     "Share": {
@@ -61,11 +62,9 @@ class Verbs(LazyGroup):
     """The group of verbs. A closed output pipe (`| head`) is not an error here; click alone would exit with 1."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from hpc_launch.base.installed import shipped
-
         with formatter.section("Documentation"):
-            formatter.write(f"  {shipped('docs')}/reference/verbs.md\n")  # not wrapped: it is to be copied
-            formatter.write_text("and the pages beside it")
+            formatter.write("  hpc-launch docs [WORDS]    print a page, or the section that the words find\n")
+            formatter.write("  hpc-launch explain HL201   print what the code of a finding means\n")
         super().format_epilog(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -48,14 +48,22 @@ def render_command(
 def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...], as_json: bool) -> None:
     """Show where values are set: keys of the job, #SBATCH directives and variables of the script.
 
-    A KEY that starts with `site.` is a key of the site profile.
+    A KEY that starts with `site.` is a key of the site profile. In place of JOB, the code of a finding prints what it
+    means and what to do.
 
     \b
     hpc-launch explain job.yaml
     hpc-launch explain job.yaml env.NCCL_DEBUG
     hpc-launch explain job.yaml --cpus-per-task
     hpc-launch explain job.yaml site.queues
+    hpc-launch explain HL201
     """
+    if key is None and not os.path.exists(job):
+        from hpc_launch.cli.manual import finding_text
+
+        if text := finding_text(str(job)):
+            click.echo(text)
+            return
     of_site = key is not None and key.startswith("site.")
     print_values(explain(job, site=site, set=sets, of_site=of_site, listener=TERMINAL), key, as_json=as_json)
 

@@ -83,7 +83,5 @@ def new_job_text(
     data = {key: value for key, value in data.items() if value is not None and value != {}}
     for key, value in answers.items():
         data[key] = {**data[key], **value} if isinstance(data.get(key), dict) and isinstance(value, dict) else value
-    head = [
-        "Written by `hpc-launch init`. All keys: `docs/reference/job-file.md`; check it with `hpc-launch validate`."
-    ]
+    head = ["Written by `hpc-launch init`. All keys: `hpc-launch docs job file`; check it with `hpc-launch validate`."]
     return yaml_text(data, {}, head)

@@ -176,7 +176,7 @@ def _check_classes(draft: PlanDraft) -> None:
         for name in names:
             if name not in FAILURE_CLASSES:
                 near = nearest(name, list(FAILURE_CLASSES))
-                hint = f"did you mean `{near}`?" if near else "docs/how-to/recovery.md lists all classes"
+                hint = f"did you mean `{near}`?" if near else "`hpc-launch docs failures` lists all classes"
                 message, path = f"unknown failure class `{name}`", ("retry", key, name)
                 draft.fault(FindingCode.UNKNOWN_FAILURE_CLASS, message, path, hint)
 

@@ -148,7 +148,7 @@ def missing_sources(document: Document) -> Iterator[Finding]:
     required = ["contact"] if without_page else ["contact", "url", "status"]
     required += ["verified_on", "verified_by"] if data.get("status") == "verified" and not without_page else []
     for key in (key for key in required if not data.get(key)):
-        hint = "add it (see docs/how-to/writing-a-profile.md)"
+        hint = "add it (see `hpc-launch docs writing a profile`)"
         yield Finding(code, f"a shared profile requires `{key}`", document.places.get(()), hint)
     for group in (key for key in data if _plain(key) in FACT_KEYS):
         fact = sources.fact((_plain(group),))

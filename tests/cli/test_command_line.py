@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import click
 import pytest
@@ -27,9 +26,7 @@ def test_the_help_begins_with_what_a_newcomer_does_and_names_the_documentation(s
     assert list(SECTIONS) == titles
     assert [text.index(f"\n{title}:\n") for title in titles] == sorted(text.index(f"\n{title}:\n") for title in titles)
     assert all(f"\n  {verb} " in text for verb in VERBS)
-    found = re.search(r"Documentation:\n  (\S+)", text)
-    assert found is not None
-    assert Path(found[1]).read_text().startswith("# The verbs")
+    assert "Documentation:\n  hpc-launch docs [WORDS]" in text
 
 
 @pytest.mark.parametrize("old", OLD_SPELLINGS)

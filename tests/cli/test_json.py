@@ -29,7 +29,7 @@ from tests.view.home import Home
 ROOT = Path(__file__).parents[2]
 WITHOUT = {
     "logs", "report", "watch", "render", "nodes ticket", "config megatron", "config slurm", "completion", "mcp",
-    "shell",
+    "shell", "docs",
 }  # fmt: skip
 """Verbs that print text for other programs or people, or a live view."""
 
