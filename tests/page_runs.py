@@ -106,8 +106,8 @@ def steps(page: str) -> Iterator[tuple[str, str] | Command]:
             yield from _commands(match["text"])
 
 
-def follow(page: str, reader: Reader) -> list[str]:
-    """Do what a page of docs/ says; returns the commands that were run.
+def follow(page: str, reader: Reader, *, without: str | None = None) -> list[str]:
+    """Do what a page of docs/ says; returns the commands that were run. `without`: leave out those that begin so.
 
     Raises AssertionError with what a command printed, where a line that the page shows is missing.
     """
@@ -115,6 +115,8 @@ def follow(page: str, reader: Reader) -> list[str]:
     for step in steps(page):
         if not isinstance(step, Command):
             reader.write(*step)
+            continue
+        if without is not None and step.words.startswith(without):
             continue
         code, printed = reader.run(_renamed(step.words, reader.names))
         for name, here in reader.names.items():

@@ -23,7 +23,12 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalReader:
 
 @pytest.mark.parametrize("page", [page for page in TUTORIALS if page not in ON_A_CLUSTER])
 def test_a_tutorial_prints_what_it_shows(page: str, reader: LocalReader) -> None:
-    assert follow(f"tutorials/{page}", reader)
+    assert follow(f"tutorials/{page}", reader, without="hpc-launch drill")
+
+
+@pytest.mark.prove
+def test_the_drill_of_the_tutorial_prints_what_it_shows(reader: LocalReader) -> None:
+    assert any("drill" in words for words in follow("tutorials/a-night.md", reader))
 
 
 @pytest.mark.parametrize("page", TUTORIALS)
