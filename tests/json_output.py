@@ -17,4 +17,5 @@ def check_output(words: Sequence[str], stdout: bytes | str) -> None:
     """Raise ValidationError if the output has fields that are not documented, or lacks some."""
     verb = verb_of(words)
     if verb is not None and "--json" in words and stdout.strip():
-        checked(verb, json.loads(stdout))
+        for value in stdout.splitlines() if verb == "logs" else [stdout]:
+            checked(verb, json.loads(value))

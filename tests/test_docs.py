@@ -143,7 +143,7 @@ def test_the_forms_of_config_are_among_the_commands() -> None:
     forms = "deepspeed fsdp megatron hostfile launcher slurm"
     inner = {*(f"config {form}" for form in forms.split())}
     inner |= {f"nodes {name}" for name in "list ticket clear leases".split()}
-    inner |= {"containers build", "containers pull", "containers check", "notify test"}
+    inner |= {"clusters add", "clusters list", "containers build", "containers pull", "containers check", "notify test"}
     inner |= {f"sites {name}" for name in "list show diff detect learn check add update remove".split()}
     assert {*VERBS, *inner} == set(COMMANDS)
 

@@ -60,6 +60,12 @@ class NewJob(Output):
     ] = UNSET
 
 
+class Script(Output):
+    """The script of a job."""
+
+    script: Annotated[str, doc("its text")]
+
+
 class Value(Output):
     """A value with its origin."""
 

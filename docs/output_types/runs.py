@@ -212,12 +212,42 @@ class ListedRun(Output):
     ] = UNSET
     time: Annotated[Time | UnsetType, doc("only of one run, and with `list --goodput`: where its time went")] = UNSET
     starting_phases: _StartingPhases = UNSET
+    cluster: Annotated[
+        str | UnsetType, doc("only in `list`: the cluster that has the run, if it was set up with `clusters add`")
+    ] = UNSET
+    as_of: Annotated[float | UnsetType, doc("only of a run on a cluster: when the cluster said so")] = UNSET
+    problem: Annotated[str | UnsetType | None, doc("only of a run on a cluster: why it does not answer now")] = UNSET
 
 
 class RunWithAttempts(ListedRun, kw_only=True):
     """A run as `status` shows it."""
 
     attempts: Annotated[list[Attempt], doc("all attempts, by number")]
+
+
+class Curve(Output):
+    """The progress of an attempt."""
+
+    attempt: Annotated[int, doc("number of the attempt")]
+    steps: Annotated[list[tuple[float, int]], doc("pairs of time, in seconds since 1970, and step")]
+    losses: Annotated[list[tuple[int, float]], doc("pairs of step and loss")]
+
+
+class Report(RunWithAttempts, kw_only=True):
+    """What the page of `report` shows: the fields of a run, and these."""
+
+    facts: Annotated[dict[str, str], doc("what ran, its speed and its cost, as text for people by name")]
+    curves: Annotated[list[Curve], doc("at most 160 places of the log of each attempt")]
+
+
+class LogLine(Output):
+    """A line of output. `logs --json` prints an object on each line."""
+
+    attempt: Annotated[int, doc("number of the attempt")]
+    file: Annotated[str, doc("name of the log: `batch`, `node-0`, `node-0.rank-3`")]
+    node: Annotated[int | None, doc("the node, from 0; null for the batch script")]
+    rank: Annotated[int | None, doc("the rank, where the log or the line names it")]
+    text: Annotated[str, doc("the line as the program wrote it")]
 
 
 class Point(ListedRun, kw_only=True):

@@ -234,3 +234,16 @@ class HostLeases(Output):
     state: Annotated[Literal["used", "free", "unknown"], doc("`unknown` if it gave no answer")]
     fault: Annotated[str | None, doc("why it gave no answer")]
     holders: Annotated[list[LeaseHolder], doc("the runs that use it, the first one first")]
+
+
+class RemoteCluster(Output):
+    """A cluster that verbs reach with `--on`."""
+
+    name: Annotated[str, doc("its name")]
+    host: Annotated[str, doc("the login node, as ssh knows it")]
+    version: Annotated[str, doc("of hpc-launch there: the release, and a digest of its files")]
+    environment: Annotated[str, doc("the virtual environment there")]
+    code: Annotated[str, doc("the folder of the copies of code there")]
+    site: Annotated[str | None, doc("the site of a submission that names none")]
+    added: Annotated[float, doc("when it was set up")]
+    connected: Annotated[bool, doc("whether a connection is open now")]

@@ -127,6 +127,7 @@ class Run:
         node: int | str | None = None,
         role: str | None = None,
         attempt: int | None = None,
+        first: int | None = None,
         follow: bool = False,
         pause: Callable[[float], None] = time.sleep,
     ) -> Iterator[RankLogLine]:
@@ -137,6 +138,7 @@ class Run:
             node: Only this node, by index from 0 or by name.
             role: Only this role of the job; `server.1` is a replica.
             attempt: Only this attempt. Default: the newest, and with `follow` those after it.
+            first: With `follow`, begin with this attempt instead of the newest.
             follow: Yield lines as they are written, until the run is over.
             pause: How to wait for so many seconds between two looks.
 
@@ -155,6 +157,7 @@ class Run:
             rank=rank,
             role=role,
             number=attempt,
+            first=first,
             following=follow,
             sleep=pause,
             saw=partial(setattr, self, "last"),
@@ -176,6 +179,12 @@ class Run:
         from hpc_launch.report.run_page import report_of
 
         return report_of(self.one(), user_index(os.environ), self._listener)
+
+    def report_values(self) -> dict[str, Any]:
+        """What the page shows, as `report --json` prints it. Raises UsageError for a sweep or a pipeline."""
+        from hpc_launch.report.run_page import values_of
+
+        return values_of(self.one(), user_index(os.environ), self._listener)
 
     def cancel(self) -> str:
         """Cancel it, or all of a sweep, a pipeline or a stage, and return the outcome as text.

@@ -11,7 +11,7 @@ import click
 
 from hpc_launch.api.run_calls import wait as wait_for
 from hpc_launch.api.run_object import Run
-from hpc_launch.cli.shared_options import is_set
+from hpc_launch.cli.shared_options import echo_json, is_set
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, run_there
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.status.run_status import RunStatus
@@ -49,8 +49,8 @@ def after_submission(run: Run, *, wait: bool, as_json: bool) -> int:
     return follow([run]) or submitted.exit_code
 
 
-def follow(runs: Sequence[Run]) -> int:
-    """Follow runs to their end on stderr.
+def follow(runs: Sequence[Run], *, as_json: bool = False) -> int:
+    """Follow runs to their end on stderr; with `as_json`, print how they ended on stdout.
 
     Returns the exit code: 0 if all completed, 1 if one did not complete or is stuck, 130 after Ctrl-C.
     """
@@ -73,7 +73,9 @@ def follow(runs: Sequence[Run]) -> int:
     except KeyboardInterrupt:
         click.echo(detach_message([run.name for run in runs]), err=True)
         return INTERRUPTED
-    if not groups:
+    if as_json:
+        echo_json([status.as_json(attempts=False) for status in ended])
+    elif not groups:
         _close(ended)
     return 0 if all(status.state == "COMPLETED" for status in ended) else 1
 

@@ -46,6 +46,7 @@ SECTIONS = {
     "Share": {
         "sites": "show, compare, check and share site profiles",
         "containers": "build, pull and check container images",
+        "clusters": "use clusters from a machine without Slurm",
     },
     "Administer": {
         "prune": "delete what old runs hold: code, logs, checkpoints",

@@ -12,7 +12,15 @@ from hpc_launch.api.job_calls import explain, render, validate
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.cli.shared_options import echo_json, json_option, of_a_job, output_option, set_option, site_option
+from hpc_launch.cli.shared_options import (
+    echo_json,
+    json_option,
+    json_text,
+    of_a_job,
+    output_option,
+    set_option,
+    site_option,
+)
 from hpc_launch.cli.terminal import TERMINAL, print_note, show_findings, write_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import nearest
@@ -23,8 +31,9 @@ from hpc_launch.prepare.explain import ExplainedValue
 @of_a_job
 @output_option
 @click.option("--standalone", is_flag=True, help="Put the parts of runtime.sh into the script, to start it by hand.")
+@json_option
 def render_command(
-    job: Path, site: str | None, sets: tuple[str, ...], output: Path | None, *, standalone: bool
+    job: Path, site: str | None, sets: tuple[str, ...], output: Path | None, *, standalone: bool, as_json: bool
 ) -> None:
     """Print the script of a job, byte for byte as submit passes it to the scheduler.
 
@@ -34,7 +43,8 @@ def render_command(
     hpc-launch render job.yaml --site mycluster | less
     hpc-launch render job.yaml --site mycluster --standalone -o script.sh
     """
-    write_text(output, render(job, site=site, set=sets, standalone=standalone, listener=TERMINAL))
+    script = render(job, site=site, set=sets, standalone=standalone, listener=TERMINAL)
+    write_text(output, json_text({"script": script}) if as_json else script)
     if output is not None and not standalone and os.path.isfile(output):
         from hpc_launch.script.parts import RUNTIME, runtime
 

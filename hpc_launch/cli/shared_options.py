@@ -109,11 +109,39 @@ def common_options(command: click.Command) -> click.Command:
     return command
 
 
+def _complete_cluster(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from hpc_launch.remote.clusters import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def on_clusters(command: click.Command) -> click.Command:
+    """The verb with `--on CLUSTER`, with which it runs there."""
+    here, own = command.callback, {param.name for param in command.params}
+
+    def run(on: str | None, **given: Any) -> Any:
+        if on is None:
+            return here(**given) if here is not None else None
+        from hpc_launch.cli.terminal import run_on_cluster
+
+        return run_on_cluster(on, given, takes_site="site" in own and given.get("site") is None)
+
+    command.callback = run
+    text = "Do it on this cluster, which `hpc-launch clusters add` has set up."
+    command.params.append(click.Option(["--on"], metavar="CLUSTER", shell_complete=_complete_cluster, help=text))
+    return command
+
+
 def echo_json(value: object) -> None:
     """Print `value` as indented JSON. ASCII only, so that foreign text cannot control the terminal."""
+    click.echo(json_text(value), nl=False)
+
+
+def json_text(value: object) -> str:
+    """What `echo_json` prints."""
     import json
 
-    click.echo(json.dumps(value, indent=2))
+    return json.dumps(value, indent=2) + "\n"
 
 
 def echo_answer(value: object, lines: Iterable[str], *, as_json: bool) -> None:
@@ -160,6 +188,8 @@ class LazyGroup(click.Group):
         command = self.load(cmd_name) if cmd_name in self.about else None
         if command is not None and not any(param.name == "quiet" for param in command.params):
             command = common_options(command)
+            if ctx.parent is None and {"run", "runs", "job", "jobs", "goodput"} & {one.name for one in command.params}:
+                command = on_clusters(command)
         return command
 
     def resolve_command(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,10 +23,14 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.runs.status.run_status import RUN_STATES, RunStatus
 from hpc_launch.service.poll import poll_runs
+from hpc_launch.view.format_values import aligned, clean
 from hpc_launch.view.run_details import details
 from hpc_launch.view.run_table import goodput_lines, pipeline_lines, show, sweep_lines
 from hpc_launch.view.state_text import time_json
 from hpc_launch.view.terminal import wants_colour, write_lines
+
+if TYPE_CHECKING:
+    from hpc_launch.remote.forward import RunsThere
 
 NONE_ACTIVE = "no active runs; run `hpc-launch list` to see all runs"
 LEASES_S = 10.0
@@ -126,12 +132,20 @@ def list_command(
     found = list_runs(state=states, since=after, site=where, limit=limit, listener=TERMINAL)
     shown = [run.last for run in found if run.last is not None]
     accounts = _accounts(shown) if goodput else []
+    elsewhere = _elsewhere()
     if as_json:
         times = [time_json(account) for account in accounts] if goodput else [{} for _ in shown]
-        echo_json([status.as_json(attempts=False) | spent for status, spent in zip(shown, times, strict=True)])
+        here = [status.as_json(attempts=False) | spent for status, spent in zip(shown, times, strict=True)]
+        there = [
+            {**run, "cluster": one.cluster, "as_of": one.answer.as_of, "problem": one.problem}
+            for one in elsewhere
+            for run in one.answer.runs
+        ]
+        echo_json([*here, *there])
         return
-    if pruned := index.pruned():
-        print_note(f"{len(pruned)} run{'s were' if len(pruned) > 1 else ' was'} deleted by `hpc-launch prune`")
+    if elsewhere:
+        _show_elsewhere(elsewhere, shown)
+        return
     if not shown:
         nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
         print_note("no run is like that" if index.count() else nothing)
@@ -145,6 +159,30 @@ def list_command(
         print_note(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all")
 
 
+def _elsewhere() -> list[RunsThere]:
+    """The runs of all clusters that `clusters add` has set up, by the same options."""
+    from hpc_launch.remote.clusters import names
+
+    if not names():
+        return []
+    from hpc_launch.remote.forward import list_all
+
+    return list_all([one for one in click.get_current_context().find_root().obj if one not in ("list", "--json")])
+
+
+def _show_elsewhere(elsewhere: Sequence[RunsThere], here: list[RunStatus]) -> None:
+    """The runs of this machine, and those of each cluster with the time of its answer."""
+    if here:
+        show(here)
+    keys = ("run", "state", "site", "reason")
+    for one in elsewhere:
+        when = time.strftime("%F %T", time.localtime(one.answer.as_of)) if one.answer.as_of else "never"
+        problem = f"; it does not answer now: {clean(one.problem)}" if one.problem else ""
+        click.echo(f"{one.cluster}, as of {when}{problem}")
+        rows = [tuple(str(run.get(key) or "") for key in keys) for run in one.answer.runs]
+        write_lines([f"  {line}" for line in aligned([[key.upper() for key in keys], *rows], empty=False)])
+
+
 def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
     """Where the time of each run went, by the files of all its attempts."""
     polled = poll_runs([RunFolder(status.folder) for status in statuses], user_index(os.environ), TERMINAL, drive=False)
@@ -153,8 +191,11 @@ def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
 
 @click.command("watch")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
-def watch_command(runs: tuple[str, ...]) -> int:
+@json_option
+def watch_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Follow runs live to their end; without RUN, all active runs. Ctrl-C stops watching; the jobs keep running.
+
+    With --json, print how they ended.
 
     Exits with 0 if all runs completed, 1 if one failed, was cancelled or can never start.
 
@@ -163,9 +204,11 @@ def watch_command(runs: tuple[str, ...]) -> int:
     hpc-launch watch @last
     """
     if runs:
-        return follow(list(dict.fromkeys(find(run, listener=TERMINAL) for run in runs)))
+        return follow(list(dict.fromkeys(find(run, listener=TERMINAL) for run in runs)), as_json=as_json)
     active = list_runs(state="active", listener=TERMINAL)
     if not active:
+        if as_json:
+            echo_json([])
         print_note(NONE_ACTIVE)
         return 0
-    return follow(active)
+    return follow(active, as_json=as_json)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,8 +21,6 @@ from hpc_launch.service.listener import Listener
 from hpc_launch.view.terminal import is_terminal, waiting_notice
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hpc_launch.base.errors import UserError
     from hpc_launch.base.findings import Finding
 
@@ -85,13 +84,14 @@ INTERRUPTED = 130
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
-def run_guarded(group: click.Group) -> int:
-    """Run the command line and return its exit code (listed in `hpc-launch --help`)."""
+def run_guarded(group: click.Group, arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, by default `sys.argv`, and return its exit code (listed in `hpc-launch --help`)."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
     # Python sets a stream that the caller closed (`>&-`) to None.
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
     try:
-        result = group.main(prog_name="hpc-launch", standalone_mode=False)
+        result = group.main(args, prog_name="hpc-launch", standalone_mode=False, obj=args)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -102,11 +102,14 @@ def run_guarded(group: click.Group) -> int:
         from hpc_launch.base.errors import UserError
 
         if isinstance(error, UserError):
-            from hpc_launch.runs.find_run import RunElsewhere
+            from hpc_launch.runs.find_run import RunElsewhere, UnknownRun
 
             if isinstance(error, RunElsewhere):
                 # The run's first host does the same, with the folder of the run there.
                 return run_there(error.host, [str(error.folder) if one == error.text else one for one in sys.argv[1:]])
+            if isinstance(error, UnknownRun) and (cluster := _cluster_of(error.text)):
+                at = 1 + next(at for at, word in enumerate(args) if not word.startswith("-"))  # after the verb
+                return run_guarded(group, [*args[:at], f"--on={cluster}", *args[at:]])
             print_error(error)
             return error.exit_code
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
@@ -163,6 +166,43 @@ def _save_crash_report(error: Exception) -> None:
         where = "the report above"
     click.echo(visible(f"error: internal error: {type(error).__name__}: {error}"), err=True)
     click.echo(f"hint: report this bug and attach {where}; check it for private data first", err=True)
+
+
+def _cluster_of(run: str) -> str | None:
+    from hpc_launch.remote.forward import cluster_of
+
+    return cluster_of(run)
+
+
+def run_on_cluster(name: str, given: Mapping[str, Any], *, takes_site: bool) -> int:
+    """Run the verb of this command line on a cluster. `given`: the values of its parameters. Returns its exit code."""
+    from hpc_launch.remote.forward import Call, run_on
+    from hpc_launch.runs.rank_logs import LogFile, RankLogLine
+    from hpc_launch.view.run_details import log_text
+    from hpc_launch.view.terminal import tolerant
+
+    context = click.get_current_context()
+    verb, args = str(context.info_name), context.find_root().obj
+    left_out = ["--on", name, f"--on={name}"]
+    at = args.index(verb)
+    words = [verb, *(one for one in (*args[:at], *args[at + 1 :]) if one not in left_out)]
+    output = given.get("output")
+    if output is not None:
+        words = [
+            one for one in words if one not in ("-o", "--output", str(output), f"--output={output}", f"-o{output}")
+        ]
+    job = given.get("job")
+    named = next((one for one in words[1:] if job is not None and os.path.normpath(one) == os.path.normpath(job)), None)
+    one_node, one_rank = given.get("node") is not None, given.get("rank") is not None
+    as_json, out = given.get("as_json", False), tolerant(sys.stdout)
+
+    def show(item: dict[str, Any]) -> None:
+        file = LogFile(item["attempt"], Path(f"{item['file']}.log"), item["node"], item["rank"])
+        line = RankLogLine(file, item["text"])
+        out.write(log_text(line, one_node=one_node, one_rank=one_rank, as_json=as_json))
+        out.flush()
+
+    return run_on(name, Call(tuple(words), named, takes_site, output), TERMINAL, show)
 
 
 def run_there(host: str, arguments: Sequence[str]) -> int:

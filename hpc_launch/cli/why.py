@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import click
 
 from hpc_launch.api.run_calls import diagnose, find
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.shared_options import complete_run, echo_answer, json_option, output_option
+from hpc_launch.cli.shared_options import complete_run, echo_answer, json_option, json_text, output_option
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, write_text
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.service.logs import attempt_with_logs
@@ -87,7 +88,8 @@ def _of_run(name: str | None, more: tuple[str, ...], number: int | None) -> Expl
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
 @click.argument("other", required=False, metavar="[OTHER]", shell_complete=complete_run)
 @output_option
-def report_command(run: str, other: str | None, output: Path | None) -> None:
+@json_option
+def report_command(run: str, other: str | None, output: Path | None, as_json: bool) -> None:
     """Write a run as one HTML page that needs no other file and no network. With OTHER, compare two runs.
 
     The page shows where the time went, loss, learning rate and speed over all attempts, use and memory of each rank,
@@ -98,8 +100,12 @@ def report_command(run: str, other: str | None, output: Path | None) -> None:
     hpc-launch report @last -o run.html
     hpc-launch report tiny-a tiny-b -o both.html
     """
-    first = find(run, listener=TERMINAL)
-    write_text(output, first.report() if other is None else _compared(first, find(other, listener=TERMINAL)))
+    found = [find(one, listener=TERMINAL) for one in (run, other) if one is not None]
+    if as_json:
+        values = [one.report_values() for one in found]
+        write_text(output, json_text(values if other is not None else values[0]))
+    else:
+        write_text(output, found[0].report() if other is None else _compared(*found))
 
 
 def _compared(first: Run, second: Run) -> str:
@@ -117,8 +123,17 @@ def _compared(first: Run, second: Run) -> str:
 @click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only lines of this rank.")
 @click.option("--role", metavar="NAME", help="Only this role of the job; server.1 is a replica.")
 @attempt_option
+@click.option("--first", type=click.IntRange(min=1), hidden=True, help="With --follow: begin with this attempt.")
+@json_option
 def logs_command(
-    run: str, following: bool, node: str | None, rank: int | None, role: str | None, number: int | None
+    run: str,
+    following: bool,
+    node: str | None,
+    rank: int | None,
+    role: str | None,
+    number: int | None,
+    first: int | None,
+    as_json: bool,
 ) -> int:
     """Print the output of a run: the batch script's, then each node's.
 
@@ -143,9 +158,11 @@ def logs_command(
         time.sleep(seconds)
 
     try:
-        lines = found.logs(node=node, rank=rank, role=role, attempt=number, follow=following, pause=pause)
+        place = partial(found.logs, node=node, rank=rank, role=role)
+        lines = place(attempt=number, first=first, follow=following, pause=pause)
         for count, line in enumerate(lines, 1):  # noqa: B007 - `pause` looks at it
-            out.write(log_text(line, one_node=chosen is not None, one_rank=rank is not None))
+            one_node, one_rank = chosen is not None, rank is not None
+            out.write(log_text(line, one_node=one_node, one_rank=one_rank, as_json=as_json))
     except KeyboardInterrupt:
         if not following:
             raise

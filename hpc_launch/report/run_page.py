@@ -39,7 +39,7 @@ from hpc_launch.service.poll import poll_runs
 from hpc_launch.view.format_values import clean, duration, hosts, log_lines, number, share
 from hpc_launch.view.role_text import role_lines
 from hpc_launch.view.run_facts import code_changes, run_facts, run_links
-from hpc_launch.view.state_text import elapsed, interval_text, progress_parts
+from hpc_launch.view.state_text import elapsed, interval_text, progress_parts, time_json
 
 POINTS = 160
 """Places of the log of each attempt that are read for the curves."""
@@ -76,6 +76,16 @@ class RunReport:
 def report_of(run: RunFolder, index: Index, listener: Listener) -> str:
     """The page of a run as it is now."""
     return run_page(gathered(run, index, listener))
+
+
+def values_of(run: RunFolder, index: Index, listener: Listener) -> dict[str, Any]:
+    """What the page shows, for JSON: the status, where the time went, and the steps and losses of each attempt."""
+    report = gathered(run, index, listener)
+    curves = [
+        {"attempt": number, "steps": curve.points(POINTS), "losses": curve.losses(POINTS)}
+        for number, curve in sorted(report.times.curves.items())
+    ]
+    return {**report.status.as_json(), **time_json(report.times.account), "facts": dict(report.facts), "curves": curves}
 
 
 def gathered(run: RunFolder, index: Index, listener: Listener) -> RunReport:

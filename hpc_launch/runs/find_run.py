@@ -32,6 +32,14 @@ class RunElsewhere(UserError):
         self.text, self.folder, self.host = text, folder, host
 
 
+class UnknownRun(UsageError):
+    """No run here has this name."""
+
+    def __init__(self, text: str, hint: str) -> None:
+        super().__init__(f"no run is called {text!r}", hint)
+        self.text = text
+
+
 def find_run(text: str, index: Index, *, stages: bool = False) -> RunFolder:
     """The run that `text` names; with `stages` it may be a sweep, a pipeline or a stage of one.
 
@@ -88,7 +96,7 @@ def _find_run(text: str, index: Index) -> RunFolder:
     if not candidates:
         if (pruned := index.pruned().get(text.partition("/")[0])) is not None:
             raise UsageError(pruned)
-        raise UsageError(f"no run is called {text!r}", hint=_near(text, index.entries(limit=NEAR)))
+        raise UnknownRun(text, _near(text, index.entries(limit=NEAR)))
     names = ", ".join(folder.name for folder in candidates[:SHOWN])
     more = f" and {len(candidates) - SHOWN} more" if len(candidates) > SHOWN else ""
     raise UsageError(f"{text!r} may mean {names}{more}", hint="type more of the name, or the run's folder")

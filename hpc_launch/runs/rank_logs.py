@@ -25,8 +25,9 @@ _RANK = re.compile(r"\[rank(\d{1,9})\]:")
 
 @dataclass(frozen=True)
 class LogFile:
-    """A log. `node` counts from 0; None for the batch log. `rank` where all of it is from one rank."""
+    """A log of an attempt. `node` counts from 0; None for the batch log. `rank` where all of it is from one rank."""
 
+    attempt: int
     path: Path
     node: int | None = None
     rank: int | None = None
@@ -59,8 +60,8 @@ class RankLogLine:
 
 def log_files(attempt: AttemptFolder, node: int | None = None) -> list[LogFile]:
     """The existing logs: the batch log first, then by node; with `node` only that node's."""
-    files = [LogFile(attempt.batch_log)] if node is None and os.path.isfile(attempt.batch_log) else []
-    logs = [LogFile(path, number, rank) for number, rank, path in attempt.node_logs()]
+    files = [LogFile(attempt.number, attempt.batch_log)] if node is None and os.path.isfile(attempt.batch_log) else []
+    logs = [LogFile(attempt.number, path, number, rank) for number, rank, path in attempt.node_logs()]
     logs.sort(key=lambda file: (file.node or 0, file.rank or 0))
     return files + [file for file in logs if node in (None, file.node)]
 

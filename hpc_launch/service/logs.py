@@ -48,6 +48,7 @@ def run_logs(
     rank: int | None = None,
     role: str | None = None,
     number: int | None = None,
+    first: int | None = None,
     following: bool = True,
     sleep: Callable[[float], None] = time.sleep,
     saw: Saw = lambda _: None,
@@ -61,6 +62,7 @@ def run_logs(
         rank: Only lines of this rank.
         role: Only this role of the job.
         number: Only this attempt. Default: the newest and all that follow.
+        first: The first attempt of those that are followed.
         following: Otherwise, only what there is of one attempt.
         sleep: How to wait for so many seconds.
         saw: Called with the state of the run each time it is queried.
@@ -68,7 +70,7 @@ def run_logs(
     if not following:
         yield from follow(attempt_with_logs(run, number, role), node=node, rank=rank)
         return
-    current = attempt_with_logs(run, number, None).number
+    current = attempt_with_logs(run, number or first, None).number
     tracker, confirmation = tracker_of([run], index), Confirmation()
     looked, run_is_over, states = -LOOK_S, False, dict[int, str]()
 

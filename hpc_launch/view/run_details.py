@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -39,10 +40,17 @@ BATCH = "batch"
 """Prefix of the batch script's lines."""
 
 
-def log_text(line: RankLogLine, *, one_node: bool, one_rank: bool) -> str:
-    """A line for the terminal: without escapes, prefixed with its file unless a node or rank was selected."""
+def log_text(line: RankLogLine, *, one_node: bool, one_rank: bool, as_json: bool = False) -> str:
+    """A line for the terminal: without escapes, prefixed with its file unless a node or rank was selected.
+
+    `as_json`: a JSON object instead.
+    """
+    name = _name(line.file)
+    if as_json:
+        item = {"attempt": line.file.attempt, "file": name, "node": line.node, "rank": line.rank, "text": line.text}
+        return f"{json.dumps(item)}\n"
     known = one_rank or (one_node and line.file.rank is None)
-    prefix = "" if known else f"{_name(line.file):<6} | "
+    prefix = "" if known else f"{name:<6} | "
     return "".join(f"{prefix}{part}\n" for part in log_lines(line.text))
 
 

@@ -28,8 +28,7 @@ from tests.view.home import Home
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = {
-    "logs", "report", "watch", "render", "nodes ticket", "config megatron", "config slurm", "completion", "mcp",
-    "shell", "docs",
+    "nodes ticket", "config megatron", "config slurm", "completion", "mcp", "shell", "docs",
 }  # fmt: skip
 """Verbs that print text for other programs or people, or a live view."""
 
@@ -42,6 +41,11 @@ TABLE = {
     "submit job.yaml --test-only --json": 0,
     "submit sweep.yaml --dry-run --json": 0,
     "submit sweep.yaml --json": 0,
+    "render job.yaml --json": 0,
+    "watch @last --json": 0,
+    "logs @last/0 --json": 0,
+    "report @last/0 --json": 0,
+    "clusters list --json": 0,
     "status @last --json": 0,
     "cancel @last --json": 0,
     "list --goodput --json": 0,
@@ -64,6 +68,7 @@ TABLE = {
 """Commands with their exit codes."""
 ELSEWHERE = {
     "prune": "tests/cli/test_prune.py",
+    "clusters add": "tests/remote/test_on_cluster.py",
     "stacks": "tests/cli/test_shell.py",
     "drill": "tests/retry/test_drill_run.py",
     "containers build": "tests/slurm/test_apptainer_images.py",
@@ -120,7 +125,8 @@ def test_every_verb_prints_what_its_type_says(home: Home, monkeypatch: pytest.Mo
         done = home.call(*words, code=code)
         verb = verb_of(words)
         assert verb is not None
-        _check(verb, json.loads(done.stdout))
+        for value in done.stdout.splitlines() if verb == "logs" else [done.stdout]:
+            _check(verb, json.loads(value))
         ran.add(verb)
     guide = (ROOT / "docs" / "how-to" / "for-agents.md").read_text()
     ran |= {verb for verb in OUTPUTS if f"hpc-launch {verb} " in guide}
