@@ -138,7 +138,7 @@ def test_completion_of_sites_inserts_no_code(over: Home, tmp_path: Path) -> None
     """The shell inserts what it completes as it is."""
     for name in ("mine", "mine;touch $HOME${IFS}x;", "mine\033[2J"):
         (tmp_path / f"{name}.yaml").touch()
-    asked = {"_HPC_LAUNCH_COMPLETE": "bash_complete", "COMP_WORDS": "hpc-launch sites show min", "COMP_CWORD": "3"}
+    asked = {"_HPC_LAUNCH_COMPLETE": "bash_complete", "COMP_WORDS": "hpc-launch sites show mine", "COMP_CWORD": "3"}
     home = Home(over.path, {**over.environment, **asked, "HPC_LAUNCH_SITE_PATH": str(tmp_path)})
     assert home.call().stdout == "plain,mine\n"
 
