@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hpc_launch import __version__
-from hpc_launch.cli.shared_options import LazyGroup, common_options
+from hpc_launch.cli.shared_options import LazyGroup, common_options, on_clusters
 
 SECTIONS = {
     "Start": {
@@ -61,6 +61,10 @@ VERBS = {verb: text for section in SECTIONS.values() for verb, text in section.i
 
 class Verbs(LazyGroup):
     """The group of verbs. A closed output pipe (`| head`) is not an error here; click alone would exit with 1."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        return None if command is None else on_clusters(command)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Documentation"):

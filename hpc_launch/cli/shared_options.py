@@ -116,8 +116,10 @@ def _complete_cluster(ctx: click.Context, param: click.Parameter, incomplete: st
 
 
 def on_clusters(command: click.Command) -> click.Command:
-    """The verb with `--on CLUSTER`, with which it runs there."""
+    """The verb with `--on CLUSTER`, with which it runs there, if it is about jobs or runs."""
     here, own = command.callback, {param.name for param in command.params}
+    if "on" in own or not own & {"run", "runs", "job", "jobs", "goodput"}:
+        return command
 
     def run(on: str | None, **given: Any) -> Any:
         if on is None:
@@ -188,8 +190,6 @@ class LazyGroup(click.Group):
         command = self.load(cmd_name) if cmd_name in self.about else None
         if command is not None and not any(param.name == "quiet" for param in command.params):
             command = common_options(command)
-            if ctx.parent is None and {"run", "runs", "job", "jobs", "goodput"} & {one.name for one in command.params}:
-                command = on_clusters(command)
         return command
 
     def resolve_command(
