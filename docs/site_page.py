@@ -171,17 +171,27 @@ def _queues(site: SiteProfile) -> list[str]:
                 queue.about,
                 ", ".join(f"{what} `{value}`" for what, value in wanted if value),
                 f"`{queue.node_class}`",
-                "; ".join(map(_limit, queue.limits)) or UNKNOWN,
+                "; ".join(_limits(queue)) or UNKNOWN,
                 "; ".join(_more(queue)),
             )
         )
     return table(("queue", "purpose", "selected by", "nodes", "limits", "other"), rows)
 
 
-def _limit(row: LimitRow) -> str:
+def _limits(queue: Queue) -> Iterator[str]:
+    any_number = "time" if "nodes" in queue.unknown else "any number of nodes"
+    yield from (_limit(row, any_number) for row in queue.limits)
+    if queue.size is not None:
+        yield "the queue has one node" if queue.size == 1 else f"the queue has {queue.size} nodes"
+    for source in dict.fromkeys(queue.unknown.values()):
+        what = " and ".join(key for key, its in queue.unknown.items() if its == source)
+        yield f"limit of {what} {UNKNOWN} (read: {source})"
+
+
+def _limit(row: LimitRow, any_number: str) -> str:
     gpus = f" with {row.gpus} GPUs" if row.gpus else ""
     first, _, last = row.nodes.partition("-")
-    nodes = "any number of nodes" if row.nodes == "1-" else f"{row.nodes} nodes"
+    nodes = any_number if row.nodes == "1-" else f"{row.nodes} nodes"
     if row.nodes in ("1", "1-1"):
         nodes = "one node"
     elif not last and first != "1":

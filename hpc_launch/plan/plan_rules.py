@@ -66,22 +66,25 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
     if lead is not None and lead >= time_s > 0:
         message, hint = "the warning would be sent before the job starts", "set it shorter than `time`"
         draft.fault(FindingCode.WARNING_TOO_EARLY, message, ("checkpoint", "signal_before"), hint)
-    rows, queue = size.queue.limits, f"queue `{size.queue_name}`"
-    if not rows:
-        return
     row = limit_row(size, job.held_nodes)
-    if row is None:
-        ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
-        hint = f"it accepts {ranges} nodes"
-        held = f"{job.held_nodes} nodes" + (f" ({job.spares} of them spares)" if job.spares else "")
-        key = "spares" if job.spares else "nodes"
-        draft.fault(FindingCode.NODES_OUT_OF_LIMITS, f"{queue} does not accept {held}", (key,), hint)
-    elif row.time is not None and time_s > row.time:
+    if row is not None and row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
         nodes = counted(job.held_nodes, "node")
-        message = f"time {asked} exceeds the limit of {queue} for {nodes}, {limit}"
+        message = f"time {asked} exceeds the limit of queue `{size.queue_name}` for {nodes}, {limit}"
         hint = f"set `time` to {limit} or less, or choose another `queue`"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
+
+
+def _check_nodes(draft: PlanDraft, size: JobSize) -> None:
+    """HL407 for a number of nodes that no row of the queue's limits has, or that the queue does not have."""
+    job, queue = draft.resolved.job, size.queue
+    too_many = queue.size is not None and job.held_nodes > queue.size
+    if too_many or (queue.limits and limit_row(size, job.held_nodes) is None):
+        ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in queue.limits)
+        hint = f"it has {queue.size} nodes" if too_many else f"it accepts {ranges} nodes"
+        held = f"{job.held_nodes} nodes" + (f" ({job.spares} of them spares)" if job.spares else "")
+        message, key = f"queue `{size.queue_name}` does not accept {held}", "spares" if job.spares else "nodes"
+        draft.fault(FindingCode.NODES_OUT_OF_LIMITS, message, (key,), hint)
 
 
 def _check_units(draft: PlanDraft, size: JobSize) -> None:
@@ -112,7 +115,7 @@ def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
     if queue.limits and row is None:
         return  # reported as HL407
     ranges = (row.nodes if row else None, row.gpus if row else None, queue.gpus)
-    bounded = any(counts is not None and not counts.endswith("-") for counts in ranges)
+    bounded = queue.size is not None or any(counts and not counts.endswith("-") for counts in ranges)
     unknown = []
     if nodes > 1 and not bounded and queue.node_minutes is None and queue.gpus_per_user is None:
         unknown.append(f"its {nodes} nodes")
@@ -218,6 +221,7 @@ MOST_LOCAL_PROCESSES = 256
 def check(draft: PlanDraft, size: JobSize) -> None:
     """Add a finding for each rule that the job breaks."""
     _check_hardware(draft, size)
+    _check_nodes(draft, size)
     _check_time(draft, size)
     _check_units(draft, size)
     _check_limits_known(draft, size)

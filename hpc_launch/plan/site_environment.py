@@ -14,8 +14,8 @@ from hpc_launch.plan.environment import fabric_variables, latest
 from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
-from hpc_launch.sites.folders import CACHE_VARIABLES
-from hpc_launch.sites.job_settings import PreludeStep, Setting, holds
+from hpc_launch.sites.folders import CACHE_VARIABLES, Cache
+from hpc_launch.sites.job_settings import ConditionFacts, PreludeStep, Setting, holds
 from hpc_launch.sites.provenance import third_party_note
 
 _ULIMITS = {"stack": "-s", "locked-memory": "-l", "open-files": "-n", "processes": "-u", "core": "-c"}
@@ -39,7 +39,7 @@ def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
     """Variables of the fabric and the caches, then of each setting whose condition holds; later ones win."""
     about = condition_facts(filler, size)
     scopes: dict[str, list[Variable]] = {name: [] for name in SiteVariables._fields}
-    scopes["job"] += [*fabric_variables(filler, size, about), *_of_caches(filler)]
+    scopes["job"] += [*fabric_variables(filler, size, about), *_of_caches(filler, about)]
     own = filler.resolved.job.env
     for path, setting in _held(filler, size, "env"):
         if not holds(setting.when, about):
@@ -71,8 +71,8 @@ def site_settings(
     for path, step in _held(filler, size, "prelude"):
         if holds(step.when, about) and not (step.where == "container" and about.runtime is None):
             steps[step.where] += _step(filler, step, path)
-    steps["nodes"] += _folders_of_caches(filler, "node")
-    steps["job"] += _folders_of_caches(filler, "job")
+    steps["nodes"] += _folders_of_caches(filler, about, "node")
+    steps["job"] += _folders_of_caches(filler, about, "job")
     inside = steps["container"]
     changed = any(step.kind in ("source", "raw") for step in inside)
     if about.runtime is not None:
@@ -190,18 +190,23 @@ def _as_step(variable: Variable) -> SiteStep:
     return SiteStep("variable", variable.origin, variable=variable)
 
 
-def _of_caches(filler: ValueFiller) -> Iterator[Variable]:
+def _used_caches(filler: ValueFiller, about: ConditionFacts) -> Iterator[tuple[str, Cache]]:
+    """The caches of this job, except those that need a variable that is not set."""
     for name, cache in filler.resolved.site.caches.items():
+        if holds(cache.when, about) and filler.can_fill(cache.path):
+            yield name, cache
+
+
+def _of_caches(filler: ValueFiller, about: ConditionFacts) -> Iterator[Variable]:
+    for name, cache in _used_caches(filler, about):
         path: KeyPath = ("caches", name, "path")
-        if not filler.can_fill(cache.path):
-            continue  # it needs a variable that is not set
         for variable in CACHE_VARIABLES.get(name, (name,)):
             yield Variable(variable, filler.site_text(cache.path, path), filler.resolved.site_origin("caches", name))
 
 
-def _folders_of_caches(filler: ValueFiller, per: str) -> Iterator[SiteStep]:
-    for name, cache in filler.resolved.site.caches.items():
-        if cache.per == per and filler.can_fill(cache.path):
+def _folders_of_caches(filler: ValueFiller, about: ConditionFacts, per: str) -> Iterator[SiteStep]:
+    for name, cache in _used_caches(filler, about):
+        if cache.per == per:
             folder = filler.site_text(cache.path, ("caches", name, "path"))
             origin = filler.resolved.site_origin("caches", name)
             # Others may make it first, and libraries load code from it.

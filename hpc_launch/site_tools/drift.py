@@ -101,7 +101,8 @@ def _queue_drift(key: str, queue: Queue, partition: Partition, part: Part, clust
     effect = "longer jobs never start" if time and longest and time < longest else "longer jobs could run"
     yield from _difference(f"{key}.limits", longest, time, effect, format_time)
     ends = [limit.nodes.rpartition("-")[2] for limit in queue.limits]
-    most, nodes = max(map(int, ends), default=None) if all(ends) else None, int(row["nodes"].rpartition("-")[2])
+    most = max(map(int, ends), default=queue.size) if all(ends) else queue.size
+    nodes = int(row["nodes"].rpartition("-")[2])
     effect = "larger jobs never start" if most and nodes < most else "larger jobs could run"
     yield from _difference(f"{key}.limits", most, nodes, effect, "{} nodes".format)
     effect = "jobs without a time limit get the profile's default"

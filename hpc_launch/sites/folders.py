@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from hpc_launch.job.type_hints import RuntimeName, short_form
+from hpc_launch.sites.job_settings import When
 
 MAX_PATH = 4096
 """PATH_MAX of Linux, for paths of a profile before and after their names are filled in."""
@@ -50,6 +51,8 @@ class Cache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The folder. May contain `${paths.NAME}`, `${job.id}` and `${shell.NAME}`."""
     per: Literal["job", "node"] = "job"
     """Create the folder once on shared storage (`job`), or on every node (`node`)."""
+    when: When | None = None
+    """Use the folder only if this condition holds."""
 
     __short_forms__ = short_form("`NAME: FOLDER`.", {str: "path"})
 

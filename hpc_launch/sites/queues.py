@@ -163,6 +163,10 @@ class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Default time limit."""
     limits: list[LimitRow] = []
     """Limits by node count. Without rows, nothing is checked."""
+    size: Annotated[int | None, Meta(ge=1)] = None
+    """Number of nodes of the queue. It bounds a job where the site states no limit of its own."""
+    unknown: Annotated[dict[Literal["nodes", "time"], str], Meta(examples=[{"time": "docs.example.org/gpu"}])] = {}
+    """Limits that no source states, each with the page that was read."""
     node_minutes: Annotated[int | None, Meta(ge=1)] = None
     """Maximum product of nodes and minutes per job."""
     gpus: Annotated[Range | None, Meta(examples=["4-"])] = None

@@ -143,6 +143,18 @@ def test_a_budget_counts_and_limits_by_gpus(write: Write, plan: Plan, refused: R
     plan(job="nodes: 1\ntime: 1h\n")
 
 
+def test_the_size_of_a_queue_bounds_a_job_where_the_site_states_no_limit(
+    write: Write, plan: Plan, refused: Refusing
+) -> None:
+    row = "limits: [{nodes: 1-, time: 1h}]"
+    write(here=profile(queue=row, top="status: documented"))
+    assert "HL409" in codes(plan(job="nodes: 3\n").warnings)
+    write(here=profile(queue=f"size: 3, {row}", top="status: documented"))
+    assert codes(plan(job="nodes: 3\n").warnings) == []
+    (finding,) = refused(job="nodes: 4\n")
+    assert (finding.code, finding.hint) == ("HL407", "it has 3 nodes")
+
+
 def test_bad_nodes_come_from_the_profile_and_its_file(write: Write, plan: Plan, tmp_path: Path) -> None:
     listed = tmp_path / "bad"
     listed.write_text("# since May\nn7 # fan\n\nn[3-4]\n")
@@ -287,6 +299,12 @@ caches: {huggingface: '${paths.scratch}/hf', MY_CACHE: /c, torch: '${env.NOT_SET
     assert (found["HF_HOME"], found["MY_CACHE"]) == ("/s/hf", "/c")
     assert "TORCH_HOME" not in found, "its path needs a variable that this user has not"
     assert variables(plan(job="container: {image: a/b, runtime: pyxis}\n"))["NCCL_TOPO_FILE"] == "/b"
+
+
+def test_a_cache_is_set_only_if_its_condition_holds(write: Write, plan: Plan) -> None:
+    write(here=profile(top="caches: {triton: {path: /dev/shm/t, when: {container: false}}}\n"))
+    assert variables(plan())["TRITON_CACHE_DIR"] == "/dev/shm/t"
+    assert "TRITON_CACHE_DIR" not in variables(plan(job="container: {image: a/b, runtime: pyxis}\n"))
 
 
 def test_the_order_of_variables(write: Write, plan: Plan) -> None:
