@@ -10,6 +10,7 @@ from docs.site_page import MADE, UNKNOWN, Shipped, launcher_of, page, request, r
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.installed import shipped
 from hpc_launch.job.reader import read
+from hpc_launch.site_tools.show_profiles import basis
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import fill
@@ -47,6 +48,7 @@ def overview(profiles: list[Shipped]) -> str:
         rows.append(
             (
                 f"[{site.name}]({site.name}.md)",
+                basis([layer.document for layer in one.layers]) or "",
                 site.grade or "",
                 request(node),
                 f"`{launcher}`" if launcher == step else f"`{launcher}` with `{step}`",
@@ -59,6 +61,7 @@ def overview(profiles: list[Shipped]) -> str:
         )
     head = (
         "site",
+        "basis",
         "grade",
         "GPU request (whole node)",
         "launcher",
@@ -84,8 +87,9 @@ The tests render the same [job file](../../../tests/golden/shipped/job.yaml) for
 no number of GPUs and no launcher. The table shows the result in each site's default queue. The page of a site gives the
 source of each fact and its grade, what is not known, and how the script differs from the site's own example.
 
-Unless its page says otherwise, a profile has not been tried on its system: read the script before your first job, and
-report errors. Centres can [take over their profile](how-to/for-centres.md).
+No profile has been tried on its system yet: read the script before your first job, and report errors. The column
+`basis` says whether the request and the environment rest on the pages of the `centre`, or in part on the scripts of
+`others`; `hpc-launch sites list` shows the same word. Centres can [take over their profile](how-to/for-centres.md).
 """
 
 

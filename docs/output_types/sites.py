@@ -20,6 +20,10 @@ class Profile(Output):
         doc("its status; `broken` if it is invalid"),
     ]
     layer: Annotated[str, doc("the source that it comes from")]
+    basis: Annotated[
+        Literal["tried", "centre", "others"] | None,
+        doc("what it rests on: `tried` on the system, the pages of the `centre`, or the scripts of `others`"),
+    ]
 
 
 class Match(Output):

@@ -57,7 +57,7 @@ def command() -> None:
 @click.option("--all", "every", is_flag=True, help="Include bases, which other profiles extend.")
 @json_option
 def list_command(every: bool, as_json: bool) -> None:
-    """List the profiles on the search path, with kind, status, grade and layer.
+    """List the profiles on the search path, with kind, status, basis, grade and layer.
 
     \b
     hpc-launch sites list

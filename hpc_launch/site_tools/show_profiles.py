@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,18 +16,20 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.user_dirs import config_folder
-from hpc_launch.job.document import KeyPath
+from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.prepare.explain import ExplainedValue, values
 from hpc_launch.site_tools.check_profile import golden_scripts
 from hpc_launch.site_tools.team_sources import at_revision, profiles_in
 from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
-from hpc_launch.sites.provenance import third_party_note
+from hpc_launch.sites.provenance import provenance, third_party_note
 from hpc_launch.sites.read_profile import provenance_of, recorded
 from hpc_launch.sites.search_path import Team, find_profile_or_base, is_file_name, profile_files, search_folders
 
 BROKEN = "broken"
+Basis = Literal["tried", "centre", "others"]
+"""`tried` on the system, from the pages of the `centre` or vendor, or from the scripts of `others`."""
 
 
 class ProfileSummary(Struct, frozen=True):
@@ -39,6 +42,8 @@ class ProfileSummary(Struct, frozen=True):
     as_of: str | None
     status: str
     layer: str
+    basis: str | None
+    """How far it can be trusted; see `basis()`."""
 
 
 class ProfileDetails(Struct, frozen=True):
@@ -77,7 +82,27 @@ def _summary(path: Path, layer: str) -> ProfileSummary:
 
     kind = text("kind") or "system"
     status = BROKEN if document is None else text("status") or ("" if kind == "base" else "draft")
-    return ProfileSummary(path.stem, kind, text("title") or "", text("grade"), text("as_of"), status, layer)
+    trust = basis([one.document for one in chain(path, [])])
+    return ProfileSummary(path.stem, kind, text("title") or "", text("grade"), text("as_of"), status, layer, trust)
+
+
+REQUEST = frozenset({"account", "node_classes", "queues", "sbatch", "stacks", "launch", "fabric", "env", "prelude"})
+"""Keys that a job's request and environment are made of."""
+
+
+def basis(documents: Sequence[Document]) -> Basis | None:
+    """What the request of a profile rests on, by its status and the sources of all its files, the profile last.
+
+    The weakest source decides: `others` if any of these facts has the grade C. None if no file gives a grade.
+    """
+    if documents and documents[-1].data.get("status") == "verified":
+        return "tried"
+    grades: set[str | None] = set()
+    for document in documents:
+        sources = provenance(document)
+        keys = [path for path in sources.groups if path and path[0] in REQUEST]
+        grades |= {sources.fact(path).grade for path in [*keys, *((key,) for key in REQUEST & document.data.keys())]}
+    return "others" if "C" in grades else "centre" if grades & {"A", "B"} else None
 
 
 def profile_details(name: str) -> ProfileDetails:

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from hpc_launch.site_tools.show_profiles import Difference, ProfileSummary
     from hpc_launch.site_tools.site_nodes import SiteHost
 
-HEADERS = ("NAME", "KIND", "STATUS", "GRADE", "AS OF", "LAYER", "TITLE")
+HEADERS = ("NAME", "KIND", "STATUS", "BASIS", "GRADE", "AS OF", "LAYER", "TITLE")
 
 
 def table(profiles: Sequence[ProfileSummary]) -> list[str]:
     """The list of profiles as aligned columns."""
     rows = (
-        (one.name, one.kind, one.status, one.grade or "", one.as_of or "", one.layer, one.title) for one in profiles
+        (one.name, one.kind, one.status, one.basis or "", one.grade or "", one.as_of or "", one.layer, one.title)
+        for one in profiles
     )
     return aligned([HEADERS, *rows])
 

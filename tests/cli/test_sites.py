@@ -114,16 +114,18 @@ def test_the_list(desk: Desk) -> None:
     (own / "broken.yaml").write_text("name: [\n")
     (own / "lumi-g.yaml").write_text(PROFILE)
     lines = [line.split() for line in desk.sites("list").stdout.splitlines()]
-    assert lines[0] == ["NAME", "KIND", "STATUS", "GRADE", "AS", "OF", "LAYER", "TITLE"]
+    assert lines[0] == ["NAME", "KIND", "STATUS", "BASIS", "GRADE", "AS", "OF", "LAYER", "TITLE"]
     kinds = {line[0]: line[1] for line in lines[1:]}
     assert (kinds["lumi-g"], kinds["aws-p5"], "slingshot" in kinds) == ("system", "template", False)
     assert ["slingshot", "base"] in [line.split()[:2] for line in desk.sites("list", "--all").stdout.splitlines()]
     found = {(one["name"], one["kind"]): one for one in json.loads(desk.sites("list", "--json").stdout)}
-    keys = ["name", "kind", "title", "grade", "as_of", "status", "layer"]
+    keys = ["name", "kind", "title", "grade", "as_of", "status", "layer", "basis"]
     assert all(list(one) == keys for one in found.values())
     assert found["broken", "system"]["status"] == "broken"
     assert (found["lumi-g", "system"]["layer"], found["nvidia", "base"]["layer"]) == ("user", "shipped")
     assert found["perlmutter", "system"]["status"] == "documented"
+    rests_on = {name: one["basis"] for (name, _), one in found.items()}
+    assert (rests_on["perlmutter"], rests_on["frontier"], rests_on["broken"]) == ("others", "centre", None)
 
 
 def test_a_large_folder_of_a_team_is_listed_without_reading_all_of_it(desk: Desk) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hpc_launch.base.installed import shipped
 from hpc_launch.job.yaml_source import parse_document, read_document
 from hpc_launch.site_tools.check_profile import missing_sources, outdated_facts
+from hpc_launch.site_tools.show_profiles import basis
 from hpc_launch.sites.provenance import provenance
 
 PROFILES = sorted(shipped("site_configs").rglob("*.yaml"))
@@ -35,6 +36,20 @@ def test_the_longest_group_counts_and_inherits_from_the_shorter() -> None:
     assert (fact.source, fact.grade, fact.as_of) == ("me", "B", "2026-01-01")
     assert known.fact(("queues", "cpu")).source == "s"
     assert known.fact(("env",)).grade == "A"
+
+
+def test_the_weakest_source_of_the_request_decides_what_a_profile_rests_on() -> None:
+    def rests_on(*texts: str) -> str | None:
+        documents = [parse_document(text, "x")[0] for text in texts]
+        return basis([one for one in documents if one is not None])
+
+    own = "grade: A\nqueues: {}\npaths: {}\n"
+    assert rests_on(own) == "centre"
+    assert rests_on(f"{own}facts: {{paths: {{grade: C}}}}\n") == "centre", "no part of the request"
+    assert rests_on(f"{own}facts: {{queues.gpu.limits: {{grade: C}}}}\n") == "others"
+    assert rests_on("grade: C\nfabric: {}\n", own) == "others", "a base"
+    assert rests_on("grade: C\nfabric: {}\n", f"{own}status: verified\n") == "tried"
+    assert rests_on("queues: {}\n") is None
 
 
 def test_facts_grow_old_by_what_they_are_about() -> None:
