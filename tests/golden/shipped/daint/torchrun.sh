@@ -17,7 +17,7 @@
 
 # === Environment ===
 job_environment() {
-    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:31; a crash of many processes would leave many large files
+    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:33; a crash of many processes would leave many large files
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -27,19 +27,19 @@ job_environment() {
     export OMP_NUM_THREADS=72                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
     export NCCL_SOCKET_IFNAME=hsn                            # slingshot.yaml:13
-    export TRITON_HOME=/dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" # cscs.yaml:21
+    export TRITON_HOME=/dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" # cscs.yaml:23
     export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
     export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
-    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:24
-    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:25
-    export NCCL_PROTO='^LL128'                               # cscs.yaml:27; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
-    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:28; MPI's GPU support conflicts with NCCL
-    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:29
-    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:29
+    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:26
+    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:27
+    export NCCL_PROTO='^LL128'                               # cscs.yaml:29; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
+    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:30; MPI's GPU support conflicts with NCCL
+    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:31
+    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:31
 }
 
 # === Rendezvous ===
@@ -51,13 +51,13 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    private_folder /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" || fail '/dev/shm/alice-triton-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # cscs.yaml:21
+    private_folder /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" || fail '/dev/shm/alice-triton-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # cscs.yaml:23
 }
-# cscs.yaml:47. Static rendezvous: ranks follow the order of the nodes.
+# cscs.yaml:54. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
-    ulimit -c 0                                              # cscs.yaml:31; a crash of many processes would leave many large files
+    ulimit -c 0                                              # cscs.yaml:33; a crash of many processes would leave many large files
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m torch.distributed.run \
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \

@@ -19,8 +19,8 @@
 
 # === Environment ===
 job_environment() {
-    module load anaconda3_gpu || die 'module load anaconda3_gpu failed' # delta.yaml:85
-    module load nccl || die 'module load nccl failed'        # delta.yaml:85
+    module load anaconda3_gpu || die 'module load anaconda3_gpu failed' # delta.yaml:89
+    module load nccl || die 'module load nccl failed'        # delta.yaml:89
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

@@ -2,16 +2,17 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site deltaai: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# deltaai.yaml: all other facts: third party, 2026-11-20; public scripts with the lines `#SBATCH --partition=ghx4` and an account ending in -dtai-gh
+# deltaai.yaml: all other facts: third party, 2026-11-26; public scripts with the lines `#SBATCH --partition=ghx4` and an account ending in -dtai-gh
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=ghx4                                     # deltaai.yaml:27; third party, 2026-11-20
-#SBATCH --account=abcd-dtai-gh                               # user.yaml:16, with the suffix of deltaai.yaml:23; third party, 2026-11-20
+#SBATCH --partition=ghx4                                     # deltaai.yaml:42; third party, 2026-11-26
+#SBATCH --account=abcd-dtai-gh                               # user.yaml:16, with the suffix of deltaai.yaml:36; third party, 2026-11-26
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # deltaai.yaml:18; third party, 2026-11-20
-#SBATCH --gpus-per-node=4                                    # deltaai.yaml:21; third party, 2026-11-20
+#SBATCH --cpus-per-task=288                                  # deltaai.yaml:29; third party, 2026-11-26
+#SBATCH --gpus-per-node=4                                    # deltaai.yaml:33; third party, 2026-11-26
+#SBATCH --mem=440G                                           # 4 GPUs with 110G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -2,28 +2,31 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site isambard-ai: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# isambard-ai.yaml: all other facts: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
+# isambard-ai.yaml: queues.workq.size: third party, 2026-11-26; glennklockwood.com/garden/systems/Isambard-AI: the nodes of phase 2
+# isambard-ai.yaml: account: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
+# isambard-ai.yaml: paths: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=workq                                    # isambard-ai.yaml:24
+#SBATCH --partition=workq                                    # isambard-ai.yaml:31
 #SBATCH --account=brics.abc                                  # user.yaml:26
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # isambard-ai.yaml:17; third party, 2026-06-29
-#SBATCH --gpus-per-node=4                                    # isambard-ai.yaml:20; third party, 2026-06-29
+#SBATCH --cpus-per-task=288                                  # isambard-ai.yaml:21
+#SBATCH --gpus-per-node=4                                    # isambard-ai.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
+#SBATCH --network=disable_rdzv_get                           # slingshot.yaml:31: with FI_CXI_RDZV_PROTO=alt_read
 
 # === Environment ===
 job_environment() {
-    unset TMPDIR                                             # isambard-ai.yaml:34; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
-    unset LOCALDIR                                           # isambard-ai.yaml:34; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
-    unset XDG_RUNTIME_DIR                                    # isambard-ai.yaml:34; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
-    unset DBUS_SESSION_BUS_ADDRESS                           # isambard-ai.yaml:34; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
-    module load brics/apptainer-multi-node || die 'module load brics/apptainer-multi-node failed' # isambard-ai.yaml:43; third party, 2026-06-29
+    unset TMPDIR                                             # isambard-ai.yaml:54; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
+    unset LOCALDIR                                           # isambard-ai.yaml:54; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
+    unset XDG_RUNTIME_DIR                                    # isambard-ai.yaml:54; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
+    unset DBUS_SESSION_BUS_ADDRESS                           # isambard-ai.yaml:54; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
+    module load brics/apptainer-multi-node || die 'module load brics/apptainer-multi-node failed' # isambard-ai.yaml:61
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -36,12 +39,21 @@ job_environment() {
     export NCCL_SOCKET_IFNAME=hsn                            # slingshot.yaml:13
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
     export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
+    export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:18
+    export FI_CXI_RX_MATCH_MODE=hybrid                       # slingshot.yaml:19
+    export FI_CXI_RDZV_EAGER_SIZE=0                          # slingshot.yaml:20
+    export FI_CXI_RDZV_THRESHOLD=0                           # slingshot.yaml:21
+    export FI_CXI_RDZV_GET_MIN=0                             # slingshot.yaml:22
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
     export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:27; without the plugin, the job fails instead of falling back to TCP
-    export FI_CXI_DEFAULT_TX_SIZE=1024                       # isambard-ai.yaml:27; third party, 2026-06-29
-    export FI_CXI_RX_MATCH_MODE=software                     # isambard-ai.yaml:28; third party, 2026-06-29
+    export NCCL_MIN_NCHANNELS=4                              # isambard-ai.yaml:41
+    export NCCL_GDRCOPY_ENABLE=1                             # isambard-ai.yaml:42
+    export NCCL_NET_FORCE_FLUSH=0                            # isambard-ai.yaml:43
+    export FI_CXI_DISABLE_NON_INJECT_MSG_IDC=1               # isambard-ai.yaml:44
+    export FI_HMEM_CUDA_USE_GDRCOPY=1                        # isambard-ai.yaml:45
+    export FI_CXI_RDZV_PROTO=alt_read                        # isambard-ai.yaml:46
 }
 
 # === Rendezvous ===
@@ -54,9 +66,8 @@ job_rendezvous() {
 within() { # inside the image or process, before what is started there
     fail() { printf '[hpc-launch] %s\n' "$*" >&2; exit 1; }
     # shellcheck source=/dev/null
-    . /host/adapt.sh || fail 'cannot source /host/adapt.sh'  # isambard-ai.yaml:35; third party, 2026-06-29; makes the host's network libraries available inside the image
-    export NCCL_CROSS_NIC=1                                  # isambard-ai.yaml:30; third party, 2026-06-29; the file sourced in the image sets the first one to 0
-    export FI_HMEM_CUDA_USE_GDRCOPY=0                        # isambard-ai.yaml:30; third party, 2026-06-29; the file sourced in the image sets the first one to 0
+    . /host/adapt.sh || fail 'cannot source /host/adapt.sh'  # isambard-ai.yaml:55; makes the host's network libraries available inside the image
+    export NCCL_CROSS_NIC=1                                  # isambard-ai.yaml:47; third party, 2026-06-29; the file sourced in the image sets it to 0
     exec "$@"
 }
 # default. Static rendezvous: ranks follow the order of the nodes.
@@ -64,7 +75,7 @@ on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        singularity exec --no-eval --nv --no-home \
+        apptainer exec --no-eval --nv --no-home \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
@@ -79,7 +90,7 @@ on_each_node() {
             --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
-    exec singularity exec --no-eval --nv --no-home \
+    exec apptainer exec --no-eval --nv --no-home \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
@@ -89,7 +100,7 @@ inside() { # for `hpc-launch shell`, on a node
         "$@"
 }
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
-    exec singularity exec --no-eval --nv --no-home \
+    exec apptainer exec --no-eval --nv --no-home \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
@@ -115,12 +126,14 @@ job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=288 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
-job_image_prefix=SINGULARITYENV_
+job_image_prefix=APPTAINERENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS
     TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE NCCL_SOCKET_IFNAME FI_CXI_DISABLE_HOST_REGISTER FI_CXI_DEFAULT_CQ_SIZE
-    NCCL_CROSS_NIC NCCL_NET_GDR_LEVEL FI_MR_CACHE_MONITOR NCCL_NET FI_CXI_DEFAULT_TX_SIZE FI_CXI_RX_MATCH_MODE
+    FI_CXI_DEFAULT_TX_SIZE FI_CXI_RX_MATCH_MODE FI_CXI_RDZV_EAGER_SIZE FI_CXI_RDZV_THRESHOLD FI_CXI_RDZV_GET_MIN
+    NCCL_CROSS_NIC NCCL_NET_GDR_LEVEL FI_MR_CACHE_MONITOR NCCL_NET NCCL_MIN_NCHANNELS NCCL_GDRCOPY_ENABLE
+    NCCL_NET_FORCE_FLUSH FI_CXI_DISABLE_NON_INJECT_MSG_IDC FI_HMEM_CUDA_USE_GDRCOPY FI_CXI_RDZV_PROTO
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment

@@ -2,23 +2,27 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site isambard-ai: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# isambard-ai.yaml: all other facts: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
+# isambard-ai.yaml: queues.workq.size: third party, 2026-11-26; glennklockwood.com/garden/systems/Isambard-AI: the nodes of phase 2
+# isambard-ai.yaml: account: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
+# isambard-ai.yaml: paths: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=workq                                    # isambard-ai.yaml:24
+#SBATCH --partition=workq                                    # isambard-ai.yaml:31
 #SBATCH --account=brics.abc                                  # user.yaml:26
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # isambard-ai.yaml:17; third party, 2026-06-29
-#SBATCH --gpus-per-node=4                                    # isambard-ai.yaml:20; third party, 2026-06-29
+#SBATCH --cpus-per-task=288                                  # isambard-ai.yaml:21
+#SBATCH --gpus-per-node=4                                    # isambard-ai.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
+#SBATCH --network=disable_rdzv_get                           # slingshot.yaml:31: with FI_CXI_RDZV_PROTO=alt_read
 
 # === Environment ===
 job_environment() {
+    module load brics/nccl || die 'module load brics/nccl failed' # isambard-ai.yaml:52
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -31,11 +35,20 @@ job_environment() {
     export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
     export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
+    export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:18
+    export FI_CXI_RX_MATCH_MODE=hybrid                       # slingshot.yaml:19
+    export FI_CXI_RDZV_EAGER_SIZE=0                          # slingshot.yaml:20
+    export FI_CXI_RDZV_THRESHOLD=0                           # slingshot.yaml:21
+    export FI_CXI_RDZV_GET_MIN=0                             # slingshot.yaml:22
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
-    export FI_CXI_DEFAULT_TX_SIZE=1024                       # isambard-ai.yaml:27; third party, 2026-06-29
-    export FI_CXI_RX_MATCH_MODE=software                     # isambard-ai.yaml:28; third party, 2026-06-29
+    export NCCL_MIN_NCHANNELS=4                              # isambard-ai.yaml:41
+    export NCCL_GDRCOPY_ENABLE=1                             # isambard-ai.yaml:42
+    export NCCL_NET_FORCE_FLUSH=0                            # isambard-ai.yaml:43
+    export FI_CXI_DISABLE_NON_INJECT_MSG_IDC=1               # isambard-ai.yaml:44
+    export FI_HMEM_CUDA_USE_GDRCOPY=1                        # isambard-ai.yaml:45
+    export FI_CXI_RDZV_PROTO=alt_read                        # isambard-ai.yaml:46
 }
 
 # === Rendezvous ===

@@ -19,9 +19,9 @@
 
 # === Environment ===
 job_environment() {
-    module use /appl/local/laifs/modules || die 'module use /appl/local/laifs/modules failed' # lumi-g.yaml:72
-    private_folder /scratch/project_465000001/alice/torch_home || die '/scratch/project_465000001/alice/torch_home cannot be created, belongs to another user, or can be replaced by one' # lumi-g.yaml:78
-    module load lumi-aif-singularity-bindings || die 'module load lumi-aif-singularity-bindings failed' # lumi-g.yaml:81
+    module use /appl/local/laifs/modules || die 'module use /appl/local/laifs/modules failed' # lumi-g.yaml:78
+    private_folder /scratch/project_465000001/alice/torch_home || die '/scratch/project_465000001/alice/torch_home cannot be created, belongs to another user, or can be replaced by one' # lumi-g.yaml:84
+    module load lumi-aif-singularity-bindings || die 'module load lumi-aif-singularity-bindings failed' # lumi-g.yaml:87
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -34,7 +34,7 @@ job_environment() {
     export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:68
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:78
+    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:84
     export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:70
 }
 

@@ -4,17 +4,18 @@
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # perlmutter.yaml: node_classes: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 # perlmutter.yaml: queues: third party, 2026-11-22; docs.nersc.gov/jobs/policy (undated), as the notes of a user quote its table of QOS
+# perlmutter.yaml: queues.regular.size: third party, 2026-11-26; a public benchmark's table of Perlmutter's nodes: 1536 GPU nodes of 40 GB, 256 of 80 GB
 # perlmutter.yaml: paths: third party, 2026-06-29; ESMCI/ccs_config_cesm at df11c66
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --qos=regular                                        # perlmutter.yaml:49; third party, 2026-11-22
+#SBATCH --qos=regular                                        # perlmutter.yaml:53; third party, 2026-11-22
 #SBATCH --account=m0001_g                                    # user.yaml:9
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=4                                  # one task per process
 #SBATCH --cpus-per-task=32                                   # 128 CPUs for 4 tasks
-#SBATCH --gpus-per-node=4                                    # perlmutter.yaml:31; third party, 2024-10-24
-#SBATCH --constraint=gpu                                     # perlmutter.yaml:35; third party, 2024-10-24
+#SBATCH --gpus-per-node=4                                    # perlmutter.yaml:33; third party, 2024-10-24
+#SBATCH --constraint=gpu                                     # perlmutter.yaml:37; third party, 2024-10-24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -30,13 +31,13 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
-    export NCCL_SOCKET_IFNAME=hsn                            # perlmutter.yaml:59
-    export FI_MR_CACHE_MONITOR=userfaultfd                   # perlmutter.yaml:62
-    export FI_CXI_DISABLE_HOST_REGISTER=1                    # perlmutter.yaml:63
-    export NCCL_CROSS_NIC=1                                  # perlmutter.yaml:64
-    export NCCL_NET_GDR_LEVEL=PHB                            # perlmutter.yaml:65
-    export HDF5_USE_FILE_LOCKING=FALSE                       # perlmutter.yaml:66
-    export CUDA_VISIBLE_DEVICES=3,2,1,0                      # perlmutter.yaml:67; GPU numbers run opposite to the order of the CPUs that Slurm binds processes to
+    export NCCL_SOCKET_IFNAME=hsn                            # perlmutter.yaml:63
+    export FI_MR_CACHE_MONITOR=userfaultfd                   # perlmutter.yaml:66
+    export FI_CXI_DISABLE_HOST_REGISTER=1                    # perlmutter.yaml:67
+    export NCCL_CROSS_NIC=1                                  # perlmutter.yaml:68
+    export NCCL_NET_GDR_LEVEL=PHB                            # perlmutter.yaml:69
+    export HDF5_USE_FILE_LOCKING=FALSE                       # perlmutter.yaml:70
+    export CUDA_VISIBLE_DEVICES=3,2,1,0                      # perlmutter.yaml:71; GPU numbers run opposite to the order of the CPUs that Slurm binds processes to
 }
 
 # === Rendezvous ===
@@ -46,7 +47,7 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# perlmutter.yaml:82. srun starts each process, which takes its rank from the variables set there.
+# perlmutter.yaml:86. srun starts each process, which takes its rank from the variables set there.
 on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$SLURM_NODEID

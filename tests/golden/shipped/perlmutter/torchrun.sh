@@ -4,17 +4,18 @@
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # perlmutter.yaml: node_classes: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 # perlmutter.yaml: queues: third party, 2026-11-22; docs.nersc.gov/jobs/policy (undated), as the notes of a user quote its table of QOS
+# perlmutter.yaml: queues.regular.size: third party, 2026-11-26; a public benchmark's table of Perlmutter's nodes: 1536 GPU nodes of 40 GB, 256 of 80 GB
 # perlmutter.yaml: paths: third party, 2026-06-29; ESMCI/ccs_config_cesm at df11c66
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --qos=regular                                        # perlmutter.yaml:49; third party, 2026-11-22
+#SBATCH --qos=regular                                        # perlmutter.yaml:53; third party, 2026-11-22
 #SBATCH --account=m0001_g                                    # user.yaml:9
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # perlmutter.yaml:27; third party, 2024-10-24
-#SBATCH --gpus-per-node=4                                    # perlmutter.yaml:31; third party, 2024-10-24
-#SBATCH --constraint=gpu                                     # perlmutter.yaml:35; third party, 2024-10-24
+#SBATCH --cpus-per-task=128                                  # perlmutter.yaml:29; third party, 2024-10-24
+#SBATCH --gpus-per-node=4                                    # perlmutter.yaml:33; third party, 2024-10-24
+#SBATCH --constraint=gpu                                     # perlmutter.yaml:37; third party, 2024-10-24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -22,6 +23,7 @@
 
 # === Environment ===
 job_environment() {
+    module load pytorch || die 'module load pytorch failed'  # perlmutter.yaml:76
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -30,13 +32,13 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn                            # perlmutter.yaml:59
+    export NCCL_SOCKET_IFNAME=hsn                            # perlmutter.yaml:63
     export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
-    export FI_MR_CACHE_MONITOR=userfaultfd                   # perlmutter.yaml:62
-    export FI_CXI_DISABLE_HOST_REGISTER=1                    # perlmutter.yaml:63
-    export NCCL_CROSS_NIC=1                                  # perlmutter.yaml:64
-    export NCCL_NET_GDR_LEVEL=PHB                            # perlmutter.yaml:65
-    export HDF5_USE_FILE_LOCKING=FALSE                       # perlmutter.yaml:66
+    export FI_MR_CACHE_MONITOR=userfaultfd                   # perlmutter.yaml:66
+    export FI_CXI_DISABLE_HOST_REGISTER=1                    # perlmutter.yaml:67
+    export NCCL_CROSS_NIC=1                                  # perlmutter.yaml:68
+    export NCCL_NET_GDR_LEVEL=PHB                            # perlmutter.yaml:69
+    export HDF5_USE_FILE_LOCKING=FALSE                       # perlmutter.yaml:70
 }
 
 # === Rendezvous ===
@@ -46,7 +48,7 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# perlmutter.yaml:82. Static rendezvous: ranks follow the order of the nodes.
+# perlmutter.yaml:86. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
