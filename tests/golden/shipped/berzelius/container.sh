@@ -8,12 +8,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=berzelius                                # berzelius.yaml:44; third party, 2026-11-22
+#SBATCH --partition=berzelius                                # berzelius.yaml:47; third party, 2026-11-22
 #SBATCH --account=berzelius-2026-1                           # user.yaml:39
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # berzelius.yaml:23
-#SBATCH --gpus=16                                            # berzelius.yaml:27
+#SBATCH --cpus-per-task=128                                  # berzelius.yaml:26
+#SBATCH --gpus=16                                            # berzelius.yaml:30
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

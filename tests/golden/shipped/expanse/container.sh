@@ -2,14 +2,13 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site expanse: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# expanse.yaml: queues: third party; glotzerlab/signac-flow (flow/templates/expanse.sh), which follows the centre's guide
 # expanse.yaml: queues.gpu.constraint: third party, 2024-10-23; ufs-community/ufs-weather-model at be4544e
 # expanse.yaml: containers: third party; vlyubchich/AI-Unlocked-Workshop-2025 (track1-beginner/Submitting-an-ai-job/TensorFlow-Simple-Time-Series/PyTorch-MNIST-Python/run-pytorch-gpu-shared.sh)
 # expanse.yaml: paths: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script) for local; public scripts with /expanse/lustre/scratch for scratch
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # expanse.yaml:33; third party, 2026-11-22
+#SBATCH --partition=gpu                                      # expanse.yaml:33
 #SBATCH --account=abc123                                     # user.yaml:36
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
@@ -23,7 +22,7 @@
 
 # === Environment ===
 job_environment() {
-    module load singularitypro || die 'module load singularitypro failed' # expanse.yaml:41; third party, 2026-11-22
+    module load singularitypro || die 'module load singularitypro failed' # expanse.yaml:43; third party, 2026-11-22
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

@@ -3,7 +3,7 @@
 # tiny on site jean-zay: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # jean-zay.yaml: node_classes: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede; for H100, public scripts with the line `module load arch/h100`
-# jean-zay.yaml: queues: third party, 2026-11-22; www.idris.fr/en/docs/jean-zay/slurm/slurm_partitions_gpu (undated) for the times; public scripts with the lines `--qos=qos_gpu_h100-t4` or `--qos=qos_gpu-t4 ... (max 16 GPUs)` for the names and the GPUs of a job
+# jean-zay.yaml: queues: third party, 2026-11-22; www.idris.fr/en/docs/jean-zay/slurm/slurm_partitions_gpu (undated) for the times; the notes of users that quote its table, and public scripts with the line `--qos=qos_gpu_h100-t4`, for the names and the GPUs of a job
 # jean-zay.yaml: containers: third party, 2026-11-22; public scripts with the lines `module load arch/h100` and `module load singularity`; the centre admits images with `idrcontmgr cp`
 # jean-zay.yaml: account: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: paths: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede

@@ -13,12 +13,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=booster                                  # jupiter.yaml:32
+#SBATCH --partition=booster                                  # jupiter.yaml:35
 #SBATCH --account=abc                                        # user.yaml:12
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # jupiter.yaml:24
-#SBATCH --gres=gpu:4                                         # jupiter.yaml:27
+#SBATCH --cpus-per-task=288                                  # jupiter.yaml:25
+#SBATCH --gres=gpu:4                                         # jupiter.yaml:28
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

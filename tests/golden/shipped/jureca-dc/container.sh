@@ -9,7 +9,7 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=dc-gpu                                   # jureca-dc.yaml:28
+#SBATCH --partition=dc-gpu                                   # jureca-dc.yaml:30
 #SBATCH --account=abc                                        # user.yaml:11
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest

@@ -5,16 +5,18 @@
 # jsc.yaml: launch: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jsc.yaml: fabric: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jsc.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
+# juwels-booster.yaml: queues: third party, 2026-11-26; a public benchmark's script for JUWELS Booster, which says at how many nodes `booster` ends
+# juwels-booster.yaml: queues.develbooster: third party, 2026-11-26; public scripts with the line `#SBATCH --partition=develbooster`
 # juwels-booster.yaml: paths: third party, 2025-08-07; OpenGPTX/Megatron-LM at f8d245d
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=booster                                  # juwels-booster.yaml:29
+#SBATCH --partition=booster                                  # juwels-booster.yaml:35
 #SBATCH --account=abc                                        # user.yaml:10
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # juwels-booster.yaml:20
-#SBATCH --gres=gpu:4                                         # juwels-booster.yaml:24
+#SBATCH --cpus-per-task=96                                   # juwels-booster.yaml:23
+#SBATCH --gres=gpu:4                                         # juwels-booster.yaml:27
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

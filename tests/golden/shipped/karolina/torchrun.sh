@@ -2,17 +2,22 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site karolina: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# karolina.yaml: queues.qgpu.limits: third party, 2026-11-26; docs.it4i.cz/en/docs/karolina/karolina-partitions (undated), as the notes of users quote it
+# karolina.yaml: queues.qgpu_exp.limits: third party, 2026-11-26; docs.it4i.cz/en/docs/karolina/karolina-partitions (undated), as the notes of users quote it
+# karolina.yaml: queues.qgpu_preempt.preemption: third party, 2026-11-26; docs.it4i.cz/en/docs/karolina/karolina-partitions (undated), as the notes of users quote it
+# karolina.yaml: queues.qgpu_free: third party, 2026-11-26; the notes of users, and commit 54e42103 of the documentation at code.it4i.cz for the time
+# karolina.yaml: hosts: third party, 2026-11-26; EESSI/software-layer config/it4i_karolina.py at 209966b
 # karolina.yaml: paths: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 # Queue qgpu: the project's leader asks support for access
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=qgpu                                     # karolina.yaml:29
+#SBATCH --partition=qgpu                                     # karolina.yaml:34
 #SBATCH --account=OPEN-00-01                                 # user.yaml:35
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # karolina.yaml:20
-#SBATCH --gpus-per-node=8                                    # karolina.yaml:23
+#SBATCH --cpus-per-task=128                                  # karolina.yaml:25
+#SBATCH --gpus-per-node=8                                    # karolina.yaml:28
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

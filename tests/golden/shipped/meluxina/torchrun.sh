@@ -2,22 +2,25 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site meluxina: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# meluxina.yaml: queues: third party, 2026-11-26; docs.lxp.lu/first-steps/handling_jobs (undated), as a public program prints its table of QOS, and the notes of a user for the GPUs
+# meluxina.yaml: fabric: third party, 2025-05-27; MarcoMagl/torchrun_DDP_on_Meluxina at a1660e5
+# meluxina.yaml: paths: third party, 2026-11-26; public scripts with the line `module load env/release/2025.1`
 # meluxina.yaml: containers: third party; docs.lxp.lu, the page of Apptainer (undated); public scripts with the line `module load Apptainer` for the module's name
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # meluxina.yaml:31
-#SBATCH --qos=default                                        # meluxina.yaml:31
+#SBATCH --partition=gpu                                      # meluxina.yaml:36
+#SBATCH --qos=default                                        # meluxina.yaml:36
 #SBATCH --account=p200001                                    # user.yaml:38
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # meluxina.yaml:22
-#SBATCH --gpus-per-node=4                                    # meluxina.yaml:25
+#SBATCH --cpus-per-task=64                                   # meluxina.yaml:27
+#SBATCH --gpus-per-node=4                                    # meluxina.yaml:30
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --hint=nomultithread                                 # meluxina.yaml:18
+#SBATCH --hint=nomultithread                                 # meluxina.yaml:23
 
 # === Environment ===
 job_environment() {
@@ -29,6 +32,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+    export NCCL_SOCKET_IFNAME=ib0                            # meluxina.yaml:42; third party, 2025-05-27
 }
 
 # === Rendezvous ===
@@ -65,7 +69,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=64 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     programs rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit

@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # setonix.yaml:47; third party, 2026-11-22
-#SBATCH --account=pawsey0001-gpu                             # user.yaml:37, with the suffix of setonix.yaml:33; third party, 2026-11-22
+#SBATCH --partition=gpu                                      # setonix.yaml:48; third party, 2026-11-22
+#SBATCH --account=pawsey0001-gpu                             # user.yaml:37, with the suffix of setonix.yaml:34; third party, 2026-11-22
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # setonix.yaml:24; third party, 2026-11-22
-#SBATCH --gres=gpu:8                                         # setonix.yaml:29; third party, 2026-11-22
+#SBATCH --cpus-per-task=64                                   # setonix.yaml:25; third party, 2026-11-22
+#SBATCH --gres=gpu:8                                         # setonix.yaml:30; third party, 2026-11-22
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -19,7 +19,7 @@
 
 # === Environment ===
 job_environment() {
-    module load singularity/4.1.0-slurm || die 'module load singularity/4.1.0-slurm failed' # setonix.yaml:53
+    module load singularity/4.1.0-slurm || die 'module load singularity/4.1.0-slurm failed' # setonix.yaml:54
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

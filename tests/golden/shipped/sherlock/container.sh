@@ -5,12 +5,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # sherlock.yaml:40
+#SBATCH --partition=gpu                                      # sherlock.yaml:43
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # sherlock.yaml:18
-#SBATCH --gpus=8                                             # sherlock.yaml:22
-#SBATCH --constraint=GPU_SKU:H100_SXM5                       # sherlock.yaml:26
+#SBATCH --cpus-per-task=64                                   # sherlock.yaml:21
+#SBATCH --gpus=8                                             # sherlock.yaml:25
+#SBATCH --constraint=GPU_SKU:H100_SXM5                       # sherlock.yaml:29
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

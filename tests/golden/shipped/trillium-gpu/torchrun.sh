@@ -8,8 +8,8 @@
 #SBATCH --account=def-abc                                    # user.yaml:23
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # trillium-gpu.yaml:17
-#SBATCH --gpus-per-node=h100:4                               # trillium-gpu.yaml:20
+#SBATCH --cpus-per-task=96                                   # trillium-gpu.yaml:18
+#SBATCH --gpus-per-node=h100:4                               # trillium-gpu.yaml:21
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -5,11 +5,11 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu-a100-80g                             # triton.yaml:47
+#SBATCH --partition=gpu-a100-80g                             # triton.yaml:49
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=48                                   # triton.yaml:37
-#SBATCH --gpus=a100:8                                        # triton.yaml:40
+#SBATCH --cpus-per-task=48                                   # triton.yaml:39
+#SBATCH --gpus=a100:8                                        # triton.yaml:42
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

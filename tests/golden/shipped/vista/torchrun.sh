@@ -5,10 +5,10 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gh                                       # vista.yaml:30
+#SBATCH --partition=gh                                       # vista.yaml:31
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=72                                   # vista.yaml:19
+#SBATCH --cpus-per-task=72                                   # vista.yaml:20
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -17,9 +17,9 @@
 # === Environment ===
 job_environment() {
     module reset                                             # tacc.yaml:21
-    module load gcc || die 'module load gcc failed'          # vista.yaml:49
-    module load cuda || die 'module load cuda failed'        # vista.yaml:49
-    module load python3 || die 'module load python3 failed'  # vista.yaml:49
+    module load gcc || die 'module load gcc failed'          # vista.yaml:51
+    module load cuda || die 'module load cuda failed'        # vista.yaml:51
+    module load python3 || die 'module load python3 failed'  # vista.yaml:51
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
