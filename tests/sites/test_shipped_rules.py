@@ -37,7 +37,7 @@ __all__ = ["known_surroundings"]
         ("archer2-gpu", ["nodes=3"], "HL407", "does not accept 3 nodes"),
         ("jureca-dc", [], "HL409", "its 2 nodes and its time limit of 00:15:00 cannot be checked"),
         ("jureca-dc", ["nodes=1"], "HL409", "so that its time limit of 00:15:00 cannot be checked"),
-        ("cannon", [], "HL409", "so that its 2 nodes cannot be checked"),
+        ("horeka", [], "HL409", "so that its 2 nodes cannot be checked"),
         ("kempner", ["nodes=5"], "HL545", "20 GPUs in total requested; queue `kempner_h100` allows 16 per user"),
         ("jean-zay", ["account=abc@cpu"], "HL303", "does not match the accounts"),
         ("mahti", [], "HL318", "will be retired on 2026-08-31"),

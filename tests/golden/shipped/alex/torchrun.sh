@@ -7,12 +7,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=a100                                     # alex.yaml:54
-#SBATCH --qos=a100multi                                      # alex.yaml:54
+#SBATCH --partition=a100                                     # alex.yaml:55
+#SBATCH --qos=a100multi                                      # alex.yaml:55
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # alex.yaml:19
-#SBATCH --gres=gpu:a100:8                                    # alex.yaml:23
+#SBATCH --cpus-per-task=128                                  # alex.yaml:20
+#SBATCH --gres=gpu:a100:8                                    # alex.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -28,12 +28,12 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export http_proxy=http://proxy.nhr.fau.de:80             # alex.yaml:57; third party, 2026-11-26
-    export https_proxy=http://proxy.nhr.fau.de:80            # alex.yaml:57; third party, 2026-11-26
-    export HTTP_PROXY=http://proxy.nhr.fau.de:80             # alex.yaml:57; third party, 2026-11-26
-    export HTTPS_PROXY=http://proxy.nhr.fau.de:80            # alex.yaml:57; third party, 2026-11-26
-    export no_proxy=localhost,127.0.0.1                      # alex.yaml:57; third party, 2026-11-26
-    export NO_PROXY=localhost,127.0.0.1                      # alex.yaml:57; third party, 2026-11-26
+    export http_proxy=http://proxy.nhr.fau.de:80             # alex.yaml:58; third party, 2026-11-26
+    export https_proxy=http://proxy.nhr.fau.de:80            # alex.yaml:58; third party, 2026-11-26
+    export HTTP_PROXY=http://proxy.nhr.fau.de:80             # alex.yaml:58; third party, 2026-11-26
+    export HTTPS_PROXY=http://proxy.nhr.fau.de:80            # alex.yaml:58; third party, 2026-11-26
+    export no_proxy=localhost,127.0.0.1                      # alex.yaml:58; third party, 2026-11-26
+    export NO_PROXY=localhost,127.0.0.1                      # alex.yaml:58; third party, 2026-11-26
 }
 
 # === Rendezvous ===

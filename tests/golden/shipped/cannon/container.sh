@@ -6,16 +6,16 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu_requeue                              # cannon.yaml:46
+#SBATCH --partition=gpu_requeue                              # cannon.yaml:48
 #SBATCH --account=abc_lab                                    # user.yaml:18
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # cannon.yaml:20
-#SBATCH --gres=gpu:4                                         # cannon.yaml:25
-#SBATCH --constraint=h100                                    # cannon.yaml:29
+#SBATCH --cpus-per-task=96                                   # cannon.yaml:22
+#SBATCH --gres=gpu:4                                         # cannon.yaml:27
+#SBATCH --constraint=h100                                    # cannon.yaml:31
 #SBATCH --mem=1440G                                          # 4 GPUs with 360G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --requeue                                            # cannon.yaml:49
+#SBATCH --requeue                                            # cannon.yaml:51
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 

@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # vega.yaml:27; third party, 2026-05-06
+#SBATCH --partition=gpu                                      # vega.yaml:28; third party, 2026-05-06
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=256                                  # vega.yaml:18
-#SBATCH --gres=gpu:4                                         # vega.yaml:23
-#SBATCH --mem=476G                                           # vega.yaml:21
+#SBATCH --cpus-per-task=256                                  # vega.yaml:19
+#SBATCH --gres=gpu:4                                         # vega.yaml:24
+#SBATCH --mem=476G                                           # vega.yaml:22
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
