@@ -19,7 +19,6 @@ from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.recorded_parts import BatchPlan, NotifyChannels, NotifyPlan, RetryPlan, WebhookPlan
-from hpc_launch.sites.queues import Queue
 
 NAMED = (
     ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size"),
@@ -45,6 +44,7 @@ def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
     _check_steps(draft)
     _check_continuation(draft, size)
     rows = [row for row in size.queue.limits if row.time is not None]
+    most_nodes = max((_last(row.nodes) for row in size.queue.limits), default=None)
     return RetryPlan(
         retry=job.retry,
         batch=_batch(draft),
@@ -54,7 +54,7 @@ def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
         most_time_s=max((row.time for row in rows if row.time is not None), default=None),
         nodes=None if job.elastic else job.max_nodes,
         least_nodes=job.min_nodes,
-        max_nodes=_most_nodes(size.queue),
+        max_nodes=min(filter(None, (most_nodes, size.queue.size)), default=None),
         site_hosts=resolved.site_hosts,
         queue=size.queue_name,
         partition=size.queue.partition,
@@ -76,12 +76,6 @@ def _check_continuation(draft: PlanDraft, size: JobSize) -> None:
     message = f"a training that needs more than {limit} stops there: the job names neither checkpoints nor steps"
     hint = "add `checkpoint:`, so that the next attempt continues from the last one, or at least `progress:`"
     draft.fault_at(FindingCode.NOTHING_TO_CONTINUE_FROM, message, size.time_origin.place, hint, "warning")
-
-
-def _most_nodes(queue: Queue) -> int | None:
-    """The most nodes that the queue accepts; None if unknown."""
-    most = max((_last(row.nodes) for row in queue.limits), default=None)
-    return min((count for count in (most, queue.size) if count is not None), default=None)
 
 
 def _last(nodes: str) -> int:

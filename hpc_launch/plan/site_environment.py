@@ -14,7 +14,7 @@ from hpc_launch.plan.environment import fabric_variables, latest
 from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
-from hpc_launch.sites.folders import CACHE_VARIABLES, Cache
+from hpc_launch.sites.folders import CACHE_VARIABLES
 from hpc_launch.sites.job_settings import ConditionFacts, PreludeStep, Setting, holds
 from hpc_launch.sites.provenance import third_party_note
 
@@ -190,23 +190,18 @@ def _as_step(variable: Variable) -> SiteStep:
     return SiteStep("variable", variable.origin, variable=variable)
 
 
-def _used_caches(filler: ValueFiller, about: ConditionFacts) -> Iterator[tuple[str, Cache]]:
-    """The caches of this job, except those that need a variable that is not set."""
-    for name, cache in filler.resolved.site.caches.items():
-        if holds(cache.when, about) and filler.can_fill(cache.path):
-            yield name, cache
-
-
 def _of_caches(filler: ValueFiller, about: ConditionFacts) -> Iterator[Variable]:
-    for name, cache in _used_caches(filler, about):
+    for name, cache in filler.resolved.site.caches.items():
         path: KeyPath = ("caches", name, "path")
+        if not (holds(cache.when, about) and filler.can_fill(cache.path)):
+            continue  # it needs a variable that is not set, or another job
         for variable in CACHE_VARIABLES.get(name, (name,)):
             yield Variable(variable, filler.site_text(cache.path, path), filler.resolved.site_origin("caches", name))
 
 
 def _folders_of_caches(filler: ValueFiller, about: ConditionFacts, per: str) -> Iterator[SiteStep]:
-    for name, cache in _used_caches(filler, about):
-        if cache.per == per:
+    for name, cache in filler.resolved.site.caches.items():
+        if cache.per == per and holds(cache.when, about) and filler.can_fill(cache.path):
             folder = filler.site_text(cache.path, ("caches", name, "path"))
             origin = filler.resolved.site_origin("caches", name)
             # Others may make it first, and libraries load code from it.

@@ -153,6 +153,6 @@ def test_a_node_class_has_its_own_network_where_its_description_names_another() 
     wrong = []
     for name, one in systems().items():
         for key, node in one.profile.node_classes.items():
-            kind = node.fabric.kind if node.fabric and node.fabric.kind else one.profile.fabric.kind
+            kind = node.fabric.kind or one.profile.fabric.kind
             wrong += [f"{name} {key}" for word, its in words.items() if word in node.about and kind != its]
     assert wrong == []
