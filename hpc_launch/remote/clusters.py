@@ -19,7 +19,6 @@ from hpc_launch.base.errors import Unreachable, UsageError
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.base.user_dirs import make_own_folder, make_private, state_folder
 from hpc_launch.job.shell_text import quote
-from hpc_launch.schedulers.ssh.ssh_hosts import fault_of
 
 PERSIST = "12h"
 """How long the connection stays open after its last use."""
@@ -86,6 +85,8 @@ def ask_host(host: str, line: str, *, ask: bool = True, text: str = "", timeout_
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unreachable(f"{host} does not answer over ssh: {error}") from error
     if done.returncode == SSH_FAILED:
+        from hpc_launch.schedulers.ssh.ssh_hosts import fault_of
+
         code, reason, hint = fault_of(host, done.stderr)
         said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         # What hinders a connection from the beginning is a fault that is known, or said by ssh itself.
