@@ -134,7 +134,7 @@ def _cpus(resolved: Resolved, node: NodeClass, queue: Queue, gpus: int) -> tuple
         return resolved.job.cpus_per_node, resolved.origin("cpus_per_node")
     if node.gpus and 0 < gpus < node.gpus and not queue.whole_nodes:
         if node.cpus_per_gpu is not None:
-            return gpus * node.cpus_per_gpu, rule(f"{gpus} GPUs with {node.cpus_per_gpu} CPUs each")
+            return gpus * node.cpus_per_gpu, rule(f"{counted(gpus, 'GPU')} with {node.cpus_per_gpu} CPUs each")
         return max(node.cpus * gpus // node.gpus, 1), rule(f"{gpus} of {node.gpus} GPUs' share of {node.cpus} CPUs")
     return node.cpus, resolved.site_origin("node_classes", queue.node_class, "cpus")
 
@@ -145,8 +145,8 @@ def _memory(
     if resolved.job.memory is not None:
         return resolved.job.memory, resolved.origin("memory")
     origin = resolved.site_origin("queues", queue_name, "memory")
-    if queue.memory == "per-gpu" and node.memory_per_gpu is not None and gpus:
-        return node.memory_per_gpu * gpus, rule(f"{gpus} GPUs with {format_memory(node.memory_per_gpu)} each")
+    if queue.memory == "per-gpu" and (each := node.memory_per_gpu) is not None and gpus:
+        return each * gpus, rule(f"{counted(gpus, 'GPU')} with {format_memory(each)} each")
     if queue.memory == "all" or (queue.whole_nodes and queue.memory == "share"):
         return 0, origin
     if queue.memory == "share" and node.memory is not None and cpus is not None:

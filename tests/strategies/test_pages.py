@@ -10,7 +10,7 @@ import pytest
 
 from tests.strategies.conftest import Config
 
-DOCS = Path(__file__).parents[2] / "docs" / "how-to"
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -18,7 +18,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", ["config.md", "from-setup-script.md"])
+@pytest.mark.parametrize("page", ["reference/config.md", "evidence/setup-script.md"])
 def test_commands_run_and_give_what_is_shown(page: str, config: Config) -> None:
     output, ran = "", 0
     for language, text in blocks(page):
@@ -41,7 +41,7 @@ def test_commands_run_and_give_what_is_shown(page: str, config: Config) -> None:
 
 
 def test_the_page_names_every_old_option() -> None:
-    text = (DOCS / "from-setup-script.md").read_text(encoding="utf-8")
+    text = (DOCS / "evidence" / "setup-script.md").read_text(encoding="utf-8")
     old = (
         "zero_stage offload_optimizer bf16 output sharding_strategy mixed_precision config num_gpus_per_node num_nodes"
     )

@@ -1,6 +1,6 @@
 #!/bin/bash
 # shellcheck disable=SC1091,SC2016,SC2034,SC2153,SC2329
-# torchrun_module on site gpuless, started by hand: 1 host with 1 processes, by torchrun.
+# torchrun_module on site gpuless, started by hand: 1 host with 1 process, by torchrun.
 # Written by `hpc-launch config launcher --job`. Start it on each host within a few minutes:
 #     n1: bash FILE 0
 set -o pipefail

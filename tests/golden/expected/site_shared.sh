@@ -7,9 +7,9 @@
 #SBATCH --job-name=site-shared                               # site_shared.yaml:1
 #SBATCH --partition=shared                                   # whole.yaml:13
 #SBATCH --nodes=2                                            # site_shared.yaml:4
-#SBATCH --cpus-per-task=10                                   # 1 GPUs with 10 CPUs each
+#SBATCH --cpus-per-task=10                                   # 1 GPU with 10 CPUs each
 #SBATCH --gpus=h100-80:2                                     # site_shared.yaml:6
-#SBATCH --mem=60G                                            # 1 GPUs with 60G each
+#SBATCH --mem=60G                                            # 1 GPU with 60G each
 #SBATCH --time=01:00:00                                      # whole.yaml:13
 #SBATCH --requeue=expedite                                   # whole.yaml:13
 #SBATCH --open-mode=append                                   # keep the log across requeues
