@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
@@ -23,10 +22,8 @@ from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.run_info import why_not_own
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.status.tracker import RunTracker, SchedulerFor
 from hpc_launch.schedulers.scheduler import Scheduler
-
-SchedulerOf = Callable[[RunFolder], Scheduler]
 
 
 def drive_points(sweep: SweepFolder, index: Index, *, pause_s: float, longest_s: float) -> None:
@@ -86,7 +83,7 @@ def _another_runs(sweep: SweepFolder) -> bool:
 
 
 def advance_pipeline(
-    pipeline: PipelineFolder, found: Found, scheduler_of: SchedulerOf, index: Index, *, inside: bool = False
+    pipeline: PipelineFolder, found: Found, scheduler_of: SchedulerFor, index: Index, *, inside: bool = False
 ) -> list[DriverOutcome]:
     """Submit the stages that are due by these states. Returns what was done for each. Never raises a UserError."""
     if why_not_own(pipeline.run) is not None:

@@ -30,6 +30,13 @@ from hpc_launch.schedulers.scheduler import scheduler_for
 from hpc_launch.service.check import CheckedFile, announce
 from hpc_launch.service.listener import QUIET, Listener
 
+if TYPE_CHECKING:
+    from hpc_launch.prepare.prepare_pipeline import PreparedPipeline
+    from hpc_launch.prepare.prepare_sweep import PreparedSweep
+    from hpc_launch.prepare.submit_sweep import SweepProgress
+    from hpc_launch.runs.groups.group_folder import SweepFolder
+    from hpc_launch.runs.groups.pipeline_status import PipelineStatus
+
 
 def confirm_cost(prepared: PreparedJob, listener: Listener, jobs: int = 1) -> None:
     """Ask if so many such jobs may use more GPU-hours than `confirm_gpu_hours`.
@@ -93,14 +100,6 @@ def warn_about_shared_checkpoints(
 def _folder(run: RunFolder) -> str | None:
     rule = rule_of(run)
     return None if rule is None else os.path.realpath(Path(rule.folder))
-
-
-if TYPE_CHECKING:
-    from hpc_launch.prepare.prepare_pipeline import PreparedPipeline
-    from hpc_launch.prepare.prepare_sweep import PreparedSweep
-    from hpc_launch.prepare.submit_sweep import SweepProgress
-    from hpc_launch.runs.groups.group_folder import SweepFolder
-    from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
