@@ -71,6 +71,7 @@ docs: $(VENV)/check.stamp ## regenerate the generated pages and schemas of docs/
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python -m docs.generate_sites
 	@$(BIN)/python -m docs.generate_launch_table
+	@$(BIN)/python -m docs.picture
 
 site: $(VENV)/site.stamp ## build the documentation site into build/site, with strict links
 	@$(BIN)/python docs/build_site.py

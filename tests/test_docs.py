@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from docs.json_schema import DRAFT
+from docs.picture import IMAGE, picture, words
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
@@ -70,6 +71,10 @@ def generate() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_picture_of_a_run_shows_what_the_terminal_does() -> None:
+    assert words(picture()) == words(IMAGE.read_text("utf-8")), "run `make docs`"
 
 
 def test_generated_pages_are_in_step() -> None:

@@ -167,9 +167,9 @@ class LiveFollower:
         return [*lines, *more, _dim(_NOTE.format(jobs="the jobs keep"), colour=self._colour)]
 
 
-def run_lines(status: RunStatus, log: list[str], height: int, *, colour: bool) -> list[str]:
+def run_lines(status: RunStatus, log: list[str], height: int, *, colour: bool, now: float | None = None) -> list[str]:
     """One run and the end of its log, in at most `height` lines."""
-    lines = details(status, colour=colour, live=True)
+    lines = details(status, colour=colour, live=True, now=now)
     left = min(max(0, height - len(lines) - 1), len(log))
     lines += [_dim(f"  | {line}", colour=colour) for line in log[len(log) - left :]]
     return [*lines, _dim(f"  {_NOTE.format(jobs='the job keeps')}", colour=colour)]
