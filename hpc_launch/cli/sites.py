@@ -23,27 +23,14 @@ from hpc_launch.site_tools.show_profiles import compare, compare_revisions, prof
 from hpc_launch.sites.search_path import Team, find_team
 from hpc_launch.view.site_tables import difference_lines, table
 
-COMMANDS = {
-    "list": "list the profiles on the search path",
-    "show": "show a resolved profile, with the origin of each value",
-    "diff": "compare two profiles, or two revisions of a team's profiles",
-    "detect": "detect the site of this machine, and say why",
-    "learn": "draft a profile of this cluster",
-    "check": "check profiles, e.g. in CI; --live compares one with its cluster",
-    "add": "add a team's profiles, pinned to a revision of their repository",
-    "update": "update a team's profiles to another revision",
-    "remove": "remove a team's profiles",
-}
-"""Commands by name; `NAME` is implemented by `NAME_command`, and `learn` by a module of its own."""
-
 
 def _load(name: str) -> click.Command:
     module = importlib.import_module("hpc_launch.cli.sites_learn") if name == "learn" else None
-    loaded: click.Command = module.command if module else globals()[f"{name}_command"]
+    loaded: click.Command = module.command if module else command.commands[name]
     return loaded
 
 
-@click.group("sites", cls=LazyGroup, about=COMMANDS, load=_load)
+@click.group("sites", cls=LazyGroup, load=_load)
 def command() -> None:
     """Show, compare, check and share site profiles.
 
@@ -53,7 +40,7 @@ def command() -> None:
     """
 
 
-@click.command("list")
+@command.command("list", short_help="list the profiles on the search path")
 @click.option("--all", "every", is_flag=True, help="Include bases, which other profiles extend.")
 @json_option
 def list_command(every: bool, as_json: bool) -> None:
@@ -67,7 +54,7 @@ def list_command(every: bool, as_json: bool) -> None:
     echo_answer(to_builtins(profiles), table(profiles), as_json=as_json)
 
 
-@click.command("show")
+@command.command("show", short_help="show a resolved profile, with the origin of each value")
 @click.argument("name", shell_complete=complete_site)
 @click.argument("key", required=False)
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print a self-contained YAML file, with origins as comments.")
@@ -92,7 +79,7 @@ def show_command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> No
     print_values(profile.lines, key, as_json=as_json)
 
 
-@click.command("diff")
+@command.command("diff", short_help="compare two profiles, or two revisions of a team's profiles")
 @click.argument("one", metavar="PROFILE|TEAM", shell_complete=complete_site)
 @click.argument("other", metavar="[PROFILE]", required=False, shell_complete=complete_site)
 @click.option(
@@ -132,7 +119,7 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
         print_note("no differences")
 
 
-@click.command("detect")
+@command.command("detect", short_help="detect the site of this machine, and say why")
 @json_option
 def detect_command(as_json: bool) -> int:
     """Detect the site that a job without `site:` uses on this machine. Exits with 3 if none or several match,
@@ -170,7 +157,10 @@ def detect_command(as_json: bool) -> int:
     return 0
 
 
-@click.command("check")
+command.add_command(click.Command("learn", short_help="draft a profile of this cluster"))  # imported by `_load`
+
+
+@command.command("check", short_help="check profiles, e.g. in CI; --live compares one with its cluster")
 @click.argument("profiles", nargs=-1, required=True, metavar="PROFILE|FOLDER...", shell_complete=complete_site)
 @click.option("--update-golden", is_flag=True, help="Regenerate the golden scripts; review the changes.")
 @format_option
@@ -215,7 +205,7 @@ def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
     return 3 if rows else 0
 
 
-@click.command("add")
+@command.command("add", short_help="add a team's profiles, pinned to a revision of their repository")
 @click.argument("source", metavar="GIT_URL|FOLDER|FILE")
 @click.option("--revision", metavar="REV", help="Commit, tag or branch to pin; stored as a commit.")
 @click.option("--trust", "trusted", metavar="DIGEST", help="Full commit, or SHA-256 of FILE; review it first.")
@@ -238,7 +228,7 @@ def add_command(source: str, revision: str | None, trusted: str | None, name: st
     _print_team(team, as_json=as_json)
 
 
-@click.command("update")
+@command.command("update", short_help="update a team's profiles to another revision")
 @click.argument("name", shell_complete=complete_team)
 @click.option("--revision", metavar="REV", help="Commit, tag or branch to copy (default: the same as before).")
 @click.option("--trust", "trusted", metavar="COMMIT", help="Full commit to trust; review it first.")
@@ -274,7 +264,7 @@ def _print_team(team: Team, *, as_json: bool) -> None:
     TERMINAL.warn(findings)
 
 
-@click.command("remove")
+@command.command("remove", short_help="remove a team's profiles")
 @click.argument("name", metavar="NAME|FILE", shell_complete=complete_team)
 @json_option
 def remove_command(name: str, as_json: bool) -> None:
