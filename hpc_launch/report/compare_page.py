@@ -7,8 +7,9 @@ from typing import Any
 from hpc_launch.report.charts import Curve, curves, share_bar
 from hpc_launch.report.run_page import POINTS, RunReport, rendered
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
 from hpc_launch.view.format_values import number
-from hpc_launch.view.run_facts import gpus_of, job_settings, losses_by_hours
+from hpc_launch.view.run_facts import job_settings, losses_by_hours
 
 
 def compare_page(reports: tuple[RunReport, RunReport]) -> str:
@@ -16,7 +17,8 @@ def compare_page(reports: tuple[RunReport, RunReport]) -> str:
     runs = [RunFolder(report.status.folder) for report in reports]
     before, after = map(job_settings, runs)
     names = dict.fromkeys((*before, *after))
-    gpus, kinds = [gpus_of(run) for run in runs], list[str]()
+    plans, kinds = [newest_plan(run) or PlanRecord() for run in runs], list[str]()
+    gpus = [(plan.nodes or 1) * (plan.gpus_per_node or 0) for plan in plans]
     by_step: list[Curve] = []
     by_hours: list[Curve] = []
     for kind, report, size in zip(("first", "second"), reports, gpus if all(gpus) else (1, 1), strict=True):

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import open_regular, read_text
@@ -35,8 +34,9 @@ from hpc_launch.view.state_text import elapsed
 
 TRACKER = re.compile(rb"View run [^\n]{0,200}?(https?://[^\s\"'<>\x1b]{1,300})")
 """As wandb and MLflow print it."""
-HEAD = 1 << 20
-FOLDERS = {"checkpoints": "checkpoints", "wandb": "files of wandb", "tensorboard": "files of TensorBoard"}
+LONGEST, MOST_SETTINGS = 1 << 20, 1000
+"""Bytes that are read of a log or of the job's values, and how many values are compared."""
+FOLDERS = ("checkpoints", "wandb", "tensorboard")
 
 
 def run_facts(status: RunStatus, times: RunTimes, index: Index, now: float) -> dict[str, str]:
@@ -53,7 +53,7 @@ def run_facts(status: RunStatus, times: RunTimes, index: Index, now: float) -> d
         "versions": ", ".join(filter(None, versions)),
         **_speed(run, measured_pace(status, times, index)),
         "GPU hours": number(hours) if hours else "",
-        "cost": _cost(run, hours) if hours else "",
+        "cost": _cost(run, hours) if hours and not run.is_foreign else "",
     }
     return {name: text for name, text in facts.items() if text}
 
@@ -77,10 +77,8 @@ def _cost(run: RunFolder, hours: float) -> str:
         billing = load_site_profile(str(run.site_yaml), Place(str(run.site_yaml)), run.path).billing
     except (UserError, OSError):
         return ""
-    if billing.gpu_hour is None:
-        return ""
-    unit = f" {billing.currency}" if billing.currency is not None else ""
-    return f"{number(hours * billing.gpu_hour)}{unit} at {number(billing.gpu_hour)}{unit} per GPU hour"
+    price, unit = billing.gpu_hour, f" {billing.currency or ''}".rstrip()
+    return f"{number(hours * price)}{unit} at {number(price)}{unit} per GPU hour" if price is not None else ""
 
 
 def gpu_hours(plan: PlanRecord, status: RunStatus, now: float) -> float:
@@ -100,40 +98,23 @@ def code_changes(run: RunFolder) -> str:
 
 def run_links(run: RunFolder) -> dict[str, str]:
     """Addresses by their text: the run of the tracker, by its line in the newest logs, and folders of the run."""
-    attempts = run.attempts()[-1:]
     links: dict[str, str] = {}
-    for attempt in attempts:
+    for attempt in run.attempts()[-1:]:
         with suppress(OSError), open_regular(attempt.first_log) as stream:
-            found = TRACKER.search(stream.read(HEAD))
+            found = TRACKER.search(stream.read(LONGEST))
             links |= {"tracker": found[1].decode("ascii", "replace")} if found else {}
         links["logs"] = attempt.logs.absolute().as_uri()
-    folders = {text: run.path / name for name, text in FOLDERS.items()}
-    return links | {text: path.absolute().as_uri() for text, path in folders.items() if path.is_dir()}
-
-
-MOST_SETTINGS, LONGEST = 1000, 1 << 20
-
-
-class _Resolved(Struct, frozen=True):
-    """resolved.yaml: the merged values of the job."""
-
-    job: dict[str, Any] = {}
+    return links | {name: (run.path / name).absolute().as_uri() for name in FOLDERS if (run.path / name).is_dir()}
 
 
 def job_settings(run: RunFolder) -> dict[str, str]:
     """The merged values of the job by dotted key. Empty for a file that is not valid, and for another user's run."""
     try:
-        text = "" if run.is_foreign else read_text(run.resolved_yaml, longest=LONGEST)
-        job = msgspec.yaml.decode(text, type=_Resolved).job
-        return {key: str(value) for key, value in islice(leaves(job), MOST_SETTINGS)}
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        values = msgspec.yaml.decode(read_text(run.resolved_yaml, longest=LONGEST), type=dict[str, Any])
+        found = leaves(values["job"] if not run.is_foreign else {})
+        return {key: str(value) for key, value in islice(found, MOST_SETTINGS)}
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError, msgspec.MsgspecError):
         return {}
-
-
-def gpus_of(run: RunFolder) -> int:
-    """The GPUs of the run's newest plan."""
-    plan = newest_plan(run) or PlanRecord()
-    return (plan.nodes or 1) * (plan.gpus_per_node or 0)
 
 
 def losses_by_hours(times: RunTimes, most: int, now: float) -> Iterator[tuple[list[tuple[int, float]], list[float]]]:
