@@ -81,6 +81,12 @@ def test_a_system_is_not_detected_by_a_name_that_others_may_have() -> None:
     assert loose == []
 
 
+def test_no_shipped_profile_asks_slurm_s_controller_for_its_name() -> None:
+    """One rule would let the detection wait for the controller on every system."""
+    rules = {name: one.profile.detect for name, one in systems().items()}
+    assert [name for name, its in rules.items() if any(rule.cluster for rule in its)] == []
+
+
 LOGIN_NODES = {
     "access1.iris-cluster.uni.lux": "iris",
     "berzelius1.nsc.liu.se": "berzelius",
