@@ -34,14 +34,8 @@ dist.destroy_process_group()
 
 def test_checkpoints_and_the_phases_of_the_start_count(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
-    keys: dict[str, object] = {
-        "name": "saving",
-        "site": "local",
-        "script": "train.py",
-        "processes_per_node": 2,
-        "retry": 1,
-    }
-    keys["hang"] = {"sample_every": 1}
+    keys: dict[str, object] = {"name": "saving", "site": "local", "script": "train.py", "processes_per_node": 2}
+    keys |= {"retry": 1, "hang": {"sample_every": "1s"}}
     (tmp_path / "job.yaml").write_text(json.dumps({**keys, "progress": {"step": r"step (\d+)/(\d+)"}}))
     done = launch(tmp_path, "submit", "job.yaml", "--wait")
     assert done.returncode == 0, done.stderr
