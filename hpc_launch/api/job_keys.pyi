@@ -20,7 +20,7 @@ class LauncherKeys(TypedDict, total=False):
     rendezvous: Literal["static", "c10d"] | None
     max_restarts: int | None
     multinode: Literal["no_ssh", "pdsh"] | None
-    numa_binding: Literal["node", "socket", "exclusive", "core-complex"] | None
+    numa_binding: Literal["node", "socket", "exclusive", "core-complex", "off"] | None
 
 class FullyShardedKeys(TypedDict, total=False):
     version: Literal[1, 2]

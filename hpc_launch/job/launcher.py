@@ -29,8 +29,9 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     multinode: Literal["no_ssh", "pdsh"] | None = None
     """deepspeed: with `no_ssh`, the site's step starts it on every node; with `pdsh`, it starts once and connects
     to the nodes over ssh, from a host file. Default: the site's choice."""
-    numa_binding: Literal["node", "socket", "exclusive", "core-complex"] | None = None
-    """torchrun 2.9 and later: CPU binding of each process. Requires `numactl` on the nodes."""
+    numa_binding: Literal["node", "socket", "exclusive", "core-complex", "off"] | None = None
+    """torchrun 2.9 and later: its own CPU binding of each process, which requires `numactl` on the nodes. Default:
+    the site's `launch.numa_binding`; `off`: none."""
 
     def optional_keys(self) -> list[str]:
         """The keys that belong to some launchers only and are given."""

@@ -17,7 +17,7 @@ from hpc_launch.plan.driver_plan import notify_plan, retry_plan
 from hpc_launch.plan.environment import check_variable_names, prelude, variables, watch
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan, Program, StrategyPlan, StrategyResult, Variable
-from hpc_launch.plan.launch_step import code, master, program, spares, step
+from hpc_launch.plan.launch_step import code, master, program, rank_binding, spares, step
 from hpc_launch.plan.launchers.descriptor import launcher
 from hpc_launch.plan.node_check_plan import node_check
 from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
@@ -89,6 +89,7 @@ def build(
         rendezvous=how.rendezvous,
         max_restarts=how.max_restarts,
         step=launch_step,
+        binding=rank_binding(filler, size),
         directives=options,
         prelude=steps,
         variables=settings,

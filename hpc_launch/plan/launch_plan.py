@@ -95,7 +95,7 @@ class Program(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One value of a configuration, or one flag, derived from `strategy:` and `parallel:`."""
+    """One value of a configuration, or one flag or argument, that hpc-launch derives."""
 
     key: str
     value: str | None
@@ -228,6 +228,7 @@ class LaunchPlan(Struct, frozen=True):
     rendezvous: Literal["static", "c10d"]
     max_restarts: int
     step: StepPlan
+    binding: Entry | None
     directives: tuple[Directive, ...]
     prelude: tuple[Prelude, ...]
     variables: tuple[Variable, ...]

@@ -231,6 +231,8 @@ def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
     for key in ("cpu_bind", "mem_bind", "gpu_bind"):
         binding: Binding = getattr(launch, key)
         value = binding.node if whole_node else binding.process
+        if key == "cpu_bind" and not whole_node and rank_binding(draft, size) is not None:
+            value = "none"  # Slurm divides a node's CPUs without regard to the GPUs
         if value is None or (key == "gpu_bind" and not size.gpus_per_node) or _is_for_a_whole_node(size, value):
             continue
         words = [word for word in value.split(",") if word not in ("verbose", "v", "quiet", "q")]
@@ -249,6 +251,28 @@ def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
     if launch.gpu_sharing:
         options.append("--gres-flags=allow-task-sharing")
     return options
+
+
+_BIND = ("--cpu-bind", "--gpu-bind", "--tres-bind", "--hint", "--gpus-per-task", "--ntasks-per-gpu")
+"""Options of srun that bind its tasks (srun(1))."""
+
+
+def rank_binding(draft: PlanDraft, size: JobSize) -> Entry | None:
+    """The mode of `parts/bind_ranks.sh`; None where another program binds, or it cannot divide the CPUs of a node."""
+    resolved, mine = draft.resolved, descriptor(draft.resolved.job.launcher.name)
+    site, job, launch = resolved.site, resolved.job, resolved.site.launch
+    options = (*launch.srun_options, *srun_options(draft, size))
+    free = mine.rank_variables is not None and mine.tasks == "node"
+    if mine.tasks == "process":  # each sees the GPUs of all, and knows its own by LOCAL_RANK
+        free = launch.step != "ibrun" and launch.cpu_bind.process is None and launch.gpu_bind.process in (None, "none")
+        free = free and not launch.gpus_per_task and not any(option.startswith(_BIND) for option in options)
+    gpu_each = 0 < size.processes_per_node <= size.gpus_per_node and size.node_class.gpu_vendor != "intel"
+    # Others, who divide the CPUs for themselves, may run on the same node.
+    others = resolved.role or site.scheduler.shared or (site.scheduler.kind == "local" and job.max_nodes > 1)
+    mode = "off" if job.launcher.numa_binding else launch.numa_binding or "exclusive"
+    if mode == "off" or others or not gpu_each or not free or size.node_class.gpu_request == "gpus-per-task":
+        return None
+    return Entry("binding", mode, resolved.site_origin("launch", "numa_binding"))
 
 
 def _is_for_a_whole_node(size: JobSize, value: str) -> bool:

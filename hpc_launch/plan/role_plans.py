@@ -69,6 +69,7 @@ def build_roles(
         outer,
         roles=tuple(roles),
         step=StepPlan("roles"),
+        binding=None,
         variables=(),
         prelude=(),
         watch=None,

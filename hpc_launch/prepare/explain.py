@@ -61,6 +61,8 @@ def explain(job: PreparedJob) -> list[ExplainedValue]:
             ExplainedValue("step", f"{where}.{index}", _step_text(step), step.origin)
             for index, step in enumerate(steps)
         )
+    if plan.binding is not None:
+        lines.append(ExplainedValue("step", plan.binding.key, plan.binding.value or "", plan.binding.origin))
     for variable in settings.rank_variables:
         value = f"{_assignment(variable)} (in each process)"
         lines.append(ExplainedValue("variable", f"${variable.name}", value, variable.origin))

@@ -79,6 +79,7 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
         (plan.watch is not None, "watch"),
         (checkpoint is not None and checkpoint.followed and plan.scheduler != "ssh", "follow_checkpoints"),
         (ranks == "each_rank", "each_rank"),
+        (plan.binding, "bind_ranks"),
         (launcher.reads_hostfile and not plan.roles, "hostfile_slots" if plan.hosts else "hostfile"),
         (plan.elastic or (plan.role and launcher.tasks == "program"), "await_child"),
         (not plan.roles, " ".join(launcher.parts)),

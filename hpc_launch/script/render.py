@@ -27,7 +27,6 @@ def render_array(plan: LaunchPlan) -> str:
 
 _WIDTH = 116
 
-
 _BY_EXIT_FILES = ("pdsh", "ibrun", "mpirun", "ssh")
 """Steps whose exit code is not sufficient: each command writes its own exit code to a file."""
 

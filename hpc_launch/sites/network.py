@@ -66,6 +66,8 @@ class Launch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     process: `map_ldom:3,1,0,2`."""
     mem_bind: Binding = Binding()
     """`--mem-bind` of srun, such as `local`."""
+    numa_binding: Literal["exclusive", "node", "off"] | None = None
+    """CPUs of a process: its own part of its GPU's NUMA domain (`exclusive`, the default), or all of it (`node`)."""
     gpu_bind: Annotated[Binding, Meta(examples=[{"process": "none"}])] = Binding()
     """`--gpu-bind` of srun, such as `none`, `closest`, or `map_gpu:3,2,1,0`. A process bound to one GPU sees only
     that GPU, as number 0."""

@@ -85,6 +85,49 @@ def test_the_step(folder: Path, site: str, job: str, expected: StepPlan) -> None
     assert step(folder, site, job) == expected
 
 
+def binding(folder: Path, site: str, job: str) -> tuple[str | None, list[str]]:
+    """How the job's own script binds the processes, and the options that the launcher or srun get for it."""
+    (folder / "sites" / "here.yaml").write_text(SITE + site)
+    (folder / "job.yaml").write_text(JOB + "nodes: 2\n" + job)
+    plan = prepare_job(folder / "job.yaml").plan
+    options = [word for word in (*plan.launcher_options, *plan.step.options) if "bind" in word]
+    return (None if plan.binding is None else plan.binding.value), options
+
+
+OWN = "launch: {numa_binding: node}\n"
+TORCH = "environment: {torch: '2.9'}\n"
+
+
+@pytest.mark.parametrize(
+    ("site", "job", "expected"),
+    [
+        ("", "", ("exclusive", [])),
+        ("", "launcher: deepspeed\n", ("exclusive", [])),
+        ("", "launcher: srun\n", ("exclusive", ["--cpu-bind=none"])),
+        ("launch: {gpu_bind: none}\n", "launcher: srun\n", ("exclusive", ["--cpu-bind=none", "--gpu-bind=none"])),
+        ("launch: {step: mpirun}\n", "launcher: srun\n", ("exclusive", [])),
+        (OWN, "", ("node", [])),
+        (OWN, "environment: {torch: '2.8'}\n", ("node", [])),
+        (OWN, TORCH, ("node", [])),  # torchrun's own way needs numactl, which the nodes may lack
+        ("", TORCH + "launcher: {name: torchrun, numa_binding: socket}\n", (None, ["--numa-binding=socket"])),
+        # Not where the site or the job says so, or another program binds the processes or hides their GPUs.
+        ("launch: {numa_binding: off}\n", TORCH, (None, [])),
+        (OWN, TORCH + "launcher: {name: torchrun, numa_binding: off}\n", (None, [])),
+        ("launch: {cpu_bind: cores}\n", "launcher: srun\n", (None, ["--cpu-bind=cores"])),
+        ("launch: {gpu_bind: closest}\n", "launcher: srun\n", (None, ["--gpu-bind=closest"])),
+        ("launch: {gpus_per_task: true}\n", "launcher: srun\n", (None, [])),
+        ("launch: {srun_options: [--cpu-bind=v]}\n", "launcher: srun\n", (None, ["--cpu-bind=v"])),
+        ("launch: {step: ibrun}\n", "launcher: srun\n", (None, [])),
+        # Nor where there is not a GPU for each process, or the program starts them.
+        (OWN, TORCH + "gpus_per_node: 0\n", (None, [])),
+        ("", "processes_per_node: 8\n", (None, [])),
+        ("", "launcher: none\n", (None, [])),
+    ],
+)
+def test_the_cpus_of_each_process(folder: Path, site: str, job: str, expected: tuple[str | None, list[str]]) -> None:
+    assert binding(folder, site, job) == expected
+
+
 @pytest.mark.parametrize(
     ("site", "job", "expected"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import partial
 
@@ -11,6 +12,7 @@ import yaml
 from tests.marks import prove
 from tests.slurm.own_program import SLEEPS, job_of, wait_for_ranks
 from tests.slurm.user import User
+from tests.topology import node
 
 LAUNCHERS = {
     "static": {"name": "torchrun"},
@@ -122,3 +124,19 @@ def test_processes_see_the_gpus_that_the_site_binds_them_to(
     log = user.completed(job(user, program, launcher, nodes=1, **keys))
     found = dict(re.findall(r"rank (\d) sees (\S+)", log))
     assert [found[rank] for rank in sorted(found)] == seen
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "srun", prove("deepspeed")])
+def test_each_rank_runs_on_cpus_of_its_gpu_s_domain(user: User, launcher: str) -> None:
+    """Of two domains with one CPU each; the first GPU is in the second domain."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2:
+        pytest.skip("one CPU")
+    topology = [(f"{cpus[0]}", ["0000:43:00.0"]), (f"{cpus[1]}", ["0000:1b:00.0"])]
+    node(user.home / "topology", topology, 0, "nvidia")
+    user.site(f"env: [{{set: {{HPC_LAUNCH_TOPOLOGY: {user.home}/topology}}}}]\n")
+    program = "import os\nprint('rank', os.environ['RANK'], 'on', *os.sched_getaffinity(0), 'alone')\n"
+    keys = {"gpus_per_node": 2, "processes_per_node": 2, "cpus_per_node": 2}
+    log = user.completed(job(user, program, launcher, nodes=1, **keys))
+    found = dict(re.findall(r"rank (\d) on (\d+) alone", log))
+    assert found == {"0": f"{cpus[1]}", "1": f"{cpus[0]}"}

@@ -30,7 +30,7 @@ def _plan(draft: PlanDraft) -> LauncherPlan:
 
 def _numa(draft: PlanDraft) -> tuple[str, ...]:
     binding, torch = draft.resolved.job.launcher.numa_binding, draft.resolved.torch
-    if binding is None:
+    if binding is None or binding == "off":
         return ()
     if torch is not None and torch < NUMA_BINDING:
         message = f"torchrun {torch[0]}.{torch[1]} has no --numa-binding, which was added in 2.9"

@@ -19,9 +19,9 @@
 
 # === Environment ===
 job_environment() {
-    module use /appl/local/laifs/modules || die 'module use /appl/local/laifs/modules failed' # lumi-g.yaml:78
-    private_folder /scratch/project_465000001/alice/torch_home || die '/scratch/project_465000001/alice/torch_home cannot be created, belongs to another user, or can be replaced by one' # lumi-g.yaml:84
-    module load lumi-aif-singularity-bindings || die 'module load lumi-aif-singularity-bindings failed' # lumi-g.yaml:87
+    module use /appl/local/laifs/modules || die 'module use /appl/local/laifs/modules failed' # lumi-g.yaml:73
+    private_folder /scratch/project_465000001/alice/torch_home || die '/scratch/project_465000001/alice/torch_home cannot be created, belongs to another user, or can be replaced by one' # lumi-g.yaml:79
+    module load lumi-aif-singularity-bindings || die 'module load lumi-aif-singularity-bindings failed' # lumi-g.yaml:82
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -31,11 +31,11 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=7                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:68
+    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:69
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:84
-    export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:70
+    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:79
+    export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:71
 }
 
 # === Rendezvous ===
@@ -64,7 +64,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -111,7 +111,7 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment image_variables rendezvous_slurm rendezvous node_check_image node_check watch
+    private_folder environment image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks
     prepare_slurm node step_srun end_srun exit
 )
 

@@ -19,7 +19,7 @@
 
 # === Environment ===
 job_environment() {
-    private_folder /scratch/project_465000001/alice/torch_home || die '/scratch/project_465000001/alice/torch_home cannot be created, belongs to another user, or can be replaced by one' # lumi-g.yaml:84
+    private_folder /scratch/project_465000001/alice/torch_home || die '/scratch/project_465000001/alice/torch_home cannot be created, belongs to another user, or can be replaced by one' # lumi-g.yaml:79
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -28,12 +28,12 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=7                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:68
+    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:69
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:84
+    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:79
     export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
-    export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:70
+    export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:71
 }
 
 # === Rendezvous ===
@@ -56,7 +56,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -77,8 +77,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=491520 --interfaces=hsn0:hsn1:hsn2:hsn3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment programs rendezvous_slurm rendezvous node_check watch prepare_slurm node step_srun
-    end_srun exit
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks prepare_slurm node
+    step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

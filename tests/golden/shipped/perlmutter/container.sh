@@ -58,7 +58,7 @@ on_each_node() {
         --volume /home/alice/project:/home/alice/project \
         --module=gpu,nccl-plugin \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
-        python3 "$HPC_LAUNCH_CODE"/train.py \
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
         --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -86,6 +86,7 @@ start_nodes() {
     # When one process fails the others end too; when one ends well the others, which may still save, go on.
     exec srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task="$cpus" \
         --kill-on-bad-exit=1 --wait=0 --export=ALL \
+        --cpu-bind=none \
         --gpu-bind=none \
         --output="$attempt_dir/logs/node-%n.rank-%t.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null
@@ -99,7 +100,7 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun exit
+    rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====
