@@ -6,7 +6,7 @@ It copies software to the nodes' own disks, and the run to hosts without shared 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.container import ACTIONS, Container, ContainerStep
@@ -154,18 +154,14 @@ def _step(filler: ValueFiller, step: ContainerStep, path: KeyPath) -> Iterator[S
     if step.venv is not None:
         here = (*path, "venv")
         yield SiteStep("source", resolved.origin(*here), ((*filler.text(step.venv, here), "/bin/activate"),))
-    values = [("set", name, value) for name, value in (step.set or {}).items()]
-    values += [("prepend", name, value) for name, value in (step.prepend or {}).items()]
-    for key, name, value in values:
-        here = (*path, key, name)
+    values: list[tuple[str, str | int, str, Any]] = [("set", name, name, one) for name, one in (step.set or {}).items()]
+    values += [("prepend", name, name, value) for name, value in (step.prepend or {}).items()]
+    values += [("unset", at, name, None) for at, name in enumerate(step.unset or ())]
+    for key, at, name, value in values:
+        here = (*path, key, at)
         if check_variable_name(filler, name, here):
             text = None if value is None else filler.text(value, here)
             variable = Variable(name, text, resolved.origin(*here), before=key == "prepend")
-            yield SiteStep("variable", variable.origin, variable=variable)
-    for at, name in enumerate(step.unset or ()):
-        here = (*path, "unset", at)
-        if check_variable_name(filler, name, here):
-            variable = Variable(name, None, resolved.origin(*here))
             yield SiteStep("variable", variable.origin, variable=variable)
 
 

@@ -64,9 +64,8 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     latest = filler.static(asked.latest, ("checkpoint", "latest")) if asked.latest else None
     for name, path in [*((name, ("checkpoint", "complete")) for name in complete), (latest, ("checkpoint", "latest"))]:
         if name is not None and (not name or name.startswith("/") or ".." in name.split("/")):
-            message = (
-                f"`{name}` is not a relative path inside {'a checkpoint' if path[1] == 'complete' else 'the folder'}"
-            )
+            inside = "a checkpoint" if path[1] == "complete" else "the folder"
+            message = f"`{name}` is not a relative path inside {inside}"
             hint = "write a relative path such as `trainer_state.json`"
             filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
     if folder is None or not usable:

@@ -49,9 +49,8 @@ def check_srun(draft: PlanDraft, options: Iterable[str]) -> None:
     names = [option.removeprefix("--").partition("=")[0] for option in options]
     for name in names:
         if name in site.srun.forbid:
-            _refuse(
-                draft, "srun", name, site.srun.forbid[name], draft.resolved.site_origin("srun", "forbid", name).place
-            )
+            place = draft.resolved.site_origin("srun", "forbid", name).place
+            _refuse(draft, "srun", name, site.srun.forbid[name], place)
     for name, why in site.srun.require.items():
         if name not in names:
             message = f"site {site.name} requires `--{name}` for srun{_because(why)}"
@@ -236,13 +235,8 @@ def _gpu_request(size: JobSize, nodes: int, tasks: int) -> list[Directive]:
         return []
     style = node.gpu_request.removesuffix("-type")
     kind = f"{node.gpu_type}:" if node.gpu_request.endswith("-type") and node.gpu_type else ""
-    if style == "gres":
-        return [Directive("gres", f"gpu:{kind}{count}", size.gpus_origin)]
-    if style == "gpus":
-        return [Directive("gpus", f"{kind}{count * nodes}", size.gpus_origin)]
-    if style == "gpus-per-task":
-        return [Directive("gpus-per-task", f"{kind}{max(count // tasks, 1)}", size.gpus_origin)]
-    return [Directive("gpus-per-node", f"{kind}{count}", size.gpus_origin)]
+    number = {"gpus": count * nodes, "gpus-per-task": max(count // tasks, 1)}.get(style, count)
+    return [Directive(style, f"{'gpu:' if style == 'gres' else ''}{kind}{number}", size.gpus_origin)]
 
 
 def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:

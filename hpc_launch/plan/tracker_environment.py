@@ -97,10 +97,8 @@ def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
         return result
     if mode == "offline":
         if tracker.mode is None and facts.compute is None and facts.trackers is None:
-            message = (
-                f"wandb runs offline: it is not known whether compute nodes of site "
-                f"{draft.resolved.site.name} reach the internet"
-            )
+            known = f"it is not known whether compute nodes of site {draft.resolved.site.name} reach the internet"
+            message = f"wandb runs offline: {known}"
             hint = "add `mode: online` or `mode: offline` to the tracker, or `internet:` to the site profile"
             draft.fault(FindingCode.INTERNET_UNKNOWN, message, path, hint, "warning")
         return [*result, Variable("WANDB_MODE", ("offline",), why), *_one_wandb_run(draft, offline=True)]
