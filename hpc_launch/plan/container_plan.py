@@ -112,11 +112,8 @@ def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:
     container, resolved = filler.resolved.job.container, filler.resolved
     if container is None:
         return ()
-    steps: list[Prelude] = []
-    path: KeyPath
-    for at, name in enumerate(resolved.site.containers.modules):
-        path = ("containers", "modules", at)
-        steps.append(Prelude("module", filler.site_text(name, path), resolved.site_origin(*path)))
+    named = {("containers", "modules", at): name for at, name in enumerate(resolved.site.containers.modules)}
+    steps = (Prelude("module", filler.site_text(name, at), resolved.site_origin(*at)) for at, name in named.items())
     return (*steps, *module_steps(filler, container.modules, ("container", "modules")))
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.patterns import compiled
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, Var
-from hpc_launch.plan.environment import check_variable_name
-from hpc_launch.plan.launch_plan import CheckpointPlan, Continuation, Variable
+from hpc_launch.plan.environment import job_variables
+from hpc_launch.plan.launch_plan import CheckpointPlan, Continuation
 from hpc_launch.plan.plan_draft import ValueFiller
 
 RUN_DIR = RUNTIME["run.dir"]
@@ -40,7 +40,7 @@ def continuation(filler: ValueFiller) -> Continuation:
         warn=asked.warn,
         guarded=asked.signal_before is not None or asked.warn != "file",
         checkpoint=_checkpoint(filler),
-        resume_variables=_resume_variables(filler),
+        resume_variables=tuple(job_variables(filler, asked.resume.env, ("checkpoint", "resume", "env"))),
     )
 
 
@@ -77,18 +77,6 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
         latest=latest or (known.latest if known else None),
         followed=asked.follow,
     )
-
-
-def _resume_variables(filler: ValueFiller) -> tuple[Variable, ...]:
-    """The variables that are set when a checkpoint is found."""
-    result = []
-    for name, value in filler.resolved.job.checkpoint.resume.env.items():
-        path = ("checkpoint", "resume", "env", name)
-        if not check_variable_name(filler, name, path):
-            continue
-        text = None if value is None else filler.text(value, path)
-        result.append(Variable(name, text, filler.resolved.origin(*path)))
-    return tuple(result)
 
 
 def _folder(filler: ValueFiller, asked: str) -> Text | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.installed import shipped
@@ -179,13 +180,17 @@ def variables(
         result.append(Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", prefix, rule("names the rank of each line")))
     result = latest([*result, *strategy, *tracker_variables(filler), *of_site])
     result.extend(interface_variables(filler))
-    for name, value in job.env.items():
-        path: KeyPath = ("env", name)
-        if not check_variable_name(filler, name, path):
-            continue
-        text = None if value is None else filler.text(value, path)
-        result.append(Variable(name, text, resolved.origin(*path)))
+    result.extend(job_variables(filler, job.env, ("env",)))
     return tuple(latest(result))
+
+
+def job_variables(filler: ValueFiller, values: Mapping[str, Any], where: KeyPath) -> Iterator[Variable]:
+    """The variables that the job file has at `where`, with a finding for each that a job may not set."""
+    for name, value in values.items():
+        path = (*where, name)
+        if check_variable_name(filler, name, path):
+            text = None if value is None else filler.text(value, path)
+            yield Variable(name, text, filler.resolved.origin(*path))
 
 
 def latest(variables: Sequence[Variable]) -> list[Variable]:

@@ -55,8 +55,7 @@ def job_size(draft: PlanDraft) -> JobSize | None:
     node_class = resolved.site.node_classes.get(queue.node_class)
     if node_class is None:
         message = f"queue `{queue_name}` has no node class `{queue.node_class}`"
-        known = ", ".join(resolved.site.node_classes)
-        hint = f"use one of `node_classes`: {known}"
+        hint = f"use one of `node_classes`: {', '.join(resolved.site.node_classes)}"
         draft.site_fault(FindingCode.UNKNOWN_NODE_CLASS, message, ("queues", queue_name, "node_class"), hint)
         return None
     gpus, gpus_origin = _gpus(draft, node_class, queue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
@@ -241,17 +242,12 @@ def _gpu_request(size: JobSize, nodes: int, tasks: int) -> list[Directive]:
 
 def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
     """All required features, combined with AND."""
-    resolved = draft.resolved
-    wanted = [
-        (size.node_class.constraint, resolved.site_origin("node_classes", size.queue.node_class, "constraint")),
-        (size.queue.constraint, resolved.site_origin("queues", size.queue_name, "constraint")),
-        *(
-            (option.constraint, resolved.site_origin("options", name, "constraint"))
-            for name, option in selected_options(draft).items()
-        ),
-        (resolved.job.constraint, resolved.origin("constraint")),
-    ]
-    said = {text: origin for text, origin in wanted if text}
+    resolved, own = draft.resolved, draft.resolved.job.constraint
+    parts: dict[KeyPath, Any] = {("node_classes", size.queue.node_class): size.node_class}
+    parts |= {("queues", size.queue_name): size.queue}
+    parts |= {("options", name): option for name, option in selected_options(draft).items()}
+    said = {one.constraint: resolved.site_origin(*path, "constraint") for path, one in parts.items() if one.constraint}
+    said |= {own: resolved.origin("constraint")} if own else {}
     if not said:
         return []
     # sbatch(1): `&` does not bind tighter than `|`, so alternatives need parentheses.

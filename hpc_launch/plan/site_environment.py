@@ -137,15 +137,13 @@ def _held(draft: PlanDraft, size: JobSize, key: Literal["env", "prelude"]) -> It
 
 
 def _variables(filler: ValueFiller, setting: Setting | PreludeStep, path: KeyPath) -> Iterator[Variable]:
-    for name, value in (setting.set or {}).items():
-        here = (*path, "set", name)
-        text = None if value is None else filler.site_text(value, here)
-        yield Variable(name, text, _origin(filler, setting, here))
     for name in setting.unset or ():
         yield Variable(name, None, _origin(filler, setting, (*path, "unset")))
-    for name, more in (setting.prepend or {}).items():
-        here = (*path, "prepend", name)
-        yield Variable(name, filler.site_text(more, here), _origin(filler, setting, here), before=True)
+    for key, values in (("set", setting.set or {}), ("prepend", setting.prepend or {})):
+        for name, value in values.items():
+            here = (*path, key, name)
+            text = None if value is None else filler.site_text(value, here)
+            yield Variable(name, text, _origin(filler, setting, here), before=key == "prepend")
 
 
 def _origin(filler: ValueFiller, said: Setting | PreludeStep, path: KeyPath) -> Origin:

@@ -227,7 +227,8 @@ def test_srun_gets_options_of_site_launcher_node_queue_and_option(write: Write, 
         "srun: {add: {a: 1, b: true}}\nlaunchers: {srun: {srun_options: [--c]}}\noptions: {x: {srun_options: [--f]}}\n"
     )
     write(here=profile("srun_options: [--d]", "srun_options: [--e]", f"{top}launch: {{srun_options: [--z]}}"))
-    assert " ".join(plan(job="launcher: srun\noptions: [x]\n").plan.step.options) == "--z --a=1 --b --c --d --e --f"
+    options = " ".join(plan(job="launcher: srun\noptions: [x]\n").plan.step.options)
+    assert options == "--z --a=1 --b --c --d --e --f --cpu-bind=none"
     assert " ".join(plan().plan.step.options) == "--z --a=1 --b --d --e"
 
 
