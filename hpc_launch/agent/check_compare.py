@@ -71,9 +71,7 @@ def compare(found: Results, memory_mib: int) -> None:
     compare_peers(found)
     own_disks(found)
     for check in ("software", "gpus", "code"):
-        certain = (
-            check != "gpus" and len(values(found, check, dict)) > 2
-        )  # another GPU works; of two nodes, who is right?
+        certain = check != "gpus" and len(values(found, check, dict)) > 2  # another works; of two nodes, who is right?
         for node, odd in odd_ones(found, check).items():
             text = "%s is %s here and %s on the other nodes" % odd[0]
             if check == "code":

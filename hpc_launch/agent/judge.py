@@ -12,7 +12,7 @@ The nodes connect to the judge at the port of the training's rendezvous. Nothing
     ATTEMPT_DIR/node-check.json     the outcome; created once
     stderr                          one line for each finding, for the job's log
 
-check_compare.py decides which nodes are bad. Exits with 76 if a node is bad, else with 0.
+check_compare.py decides which nodes are bad. Exits with 76 if one is, with 78 after a fallback that is fatal, else 0.
 """
 
 import argparse
@@ -24,12 +24,11 @@ import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from hpc_launch.agent import check_full, write_atomic
-from hpc_launch.agent import say as say_in_log
+from hpc_launch.agent import check_full, say, write_atomic
 from hpc_launch.agent.check_compare import Finding, Results, compare, judged
 from hpc_launch.agent.check_host import ANSWER, FOLDER, IMAGE, INSIDE, NETWORK, PORT, order_file, result, unknown
 
-BAD_NODES = 76
+BAD_NODES, FALLBACK = 76, 78
 LOGS = ("check.log", "check-image.log")
 """What the steps of the check print, in the attempt's folder agent/."""
 IN_IMAGE = (IMAGE, "software", "gpu compute", check_full.IMPORT)
@@ -46,9 +45,9 @@ STEP_S = 6.0
 LOOK_S = 0.05
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """A line in the job's log."""
-    say_in_log("node check: " + text)
+    say("node check: " + text)
 
 
 class Owed(NamedTuple):
@@ -205,23 +204,23 @@ class Judge:
     def review(self, early: bool = False) -> Tuple[List[Finding], List[Finding], Dict[str, str]]:
         """The outcome so far. Names bad nodes in the log."""
         bad, common, unchecked = judged(self.results(), early)
-        since = self.seconds() - min(
-            (node.first for node in self.nodes.values() if node.first is not None), default=0.0
-        )
+        begun = [node.first for node in self.nodes.values() if node.first is not None]
+        since = self.seconds() - min(begun, default=0.0)
         for one in bad:
             if (one["node"], one["check"]) not in self.named:
-                say("%s: %s" % (one["node"], one["text"]))
+                log("%s: %s" % (one["node"], one["text"]))
             one["seconds"] = round(self.named.setdefault((one["node"], one["check"]), since), 2)
         return bad, common, unchecked
 
-    def measure(self) -> None:
-        """Let the nodes that are fit measure: each alone, then pairs, then all of them (`preflight: full`)."""
-        self.step(check_full.MEASUREMENT, check_full.MEASURE_S, [[name] for name in self.able()])
-        self.rounds = check_full.rounds_of(self.able())
+    def measure(self, quick: bool = False) -> None:
+        """Let the nodes that are fit measure: each alone, then pairs, then all of them; `quick`: only the last."""
+        if not quick:
+            self.step(check_full.MEASUREMENT, check_full.MEASURE_S, [[name] for name in self.able()])
+            self.rounds = check_full.rounds_of(self.able())
         for number, pairs in enumerate(self.rounds, 1):
             self.step(check_full.PAIR % number, check_full.PAIR_S, pairs)
         able = self.able()
-        if len(able) > 2:  # two nodes have measured all of them
+        if len(able) > (1 if quick else 2):  # two nodes have measured all of them
             self.step(check_full.ALL, check_full.ALL_S + check_full.ALL_PER_NODE_S * len(able), [able])
         self.step("", 0.0, [])
 
@@ -294,12 +293,13 @@ def main(words: List[str]) -> int:
     """Collect, judge, report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("attempt")
-    parser.add_argument("--job", default="")
-    parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--node", action="append", default=[])
-    parser.add_argument("--memory-mib", type=int, default=0)
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--gpus", type=int, default=0)
+    for name in ("job", "transport"):
+        parser.add_argument("--" + name, default="")
+    for name in ("full", "quick"):
+        parser.add_argument("--" + name, action="store_true")
+    for name in ("port", "memory-mib", "gpus"):
+        parser.add_argument("--" + name, type=int, default=0)
     args = parser.parse_known_args(words)[0]
     judge = Judge(args.attempt, args.node, args.memory_mib, args.gpus)
     judge.port = Port(args.port, len(args.node))
@@ -307,8 +307,9 @@ def main(words: List[str]) -> int:
     judge.prepare()
     judge.wait()
     if args.full:
-        judge.measure()
+        judge.measure(args.quick)
     bad, common, unchecked = judge.review()
+    fatal = [one for one in common if one["check"] == check_full.NETWORK and args.transport == "fatal"]
     record: Dict[str, Any] = {
         "job_id": args.job,
         "nodes": len(args.node),
@@ -320,12 +321,13 @@ def main(words: List[str]) -> int:
     }
     write_atomic(os.path.join(args.attempt, "node-check.json"), json.dumps(record))
     for one in common:
-        say("on %d of %d nodes: %s (the training starts anyway)" % (one["nodes"], len(args.node), one["text"]))
+        ends = "so the job ends" if one in fatal else "the training starts anyway"
+        log("on %d of %d nodes: %s (%s)" % (one["nodes"], len(args.node), one["text"], ends))
     for check, reason in sorted(unchecked.items()):
-        say("not checked: %s (%s)" % (check, reason))
+        log("not checked: %s (%s)" % (check, reason))
     if judge.medians:
-        say("medians: %s" % "; ".join("%s %s" % pair for pair in judge.medians.items()))
-    if bad:
-        return BAD_NODES
-    say("%d %s in %.1f s" % (len(args.node), "node passed" if len(args.node) == 1 else "nodes passed", judge.seconds()))
+        log("medians: %s" % "; ".join("%s %s" % pair for pair in judge.medians.items()))
+    if bad or fatal:
+        return BAD_NODES if bad else FALLBACK
+    log("%d %s in %.1f s" % (len(args.node), "node passed" if len(args.node) == 1 else "nodes passed", judge.seconds()))
     return 0

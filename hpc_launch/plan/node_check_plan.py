@@ -71,11 +71,15 @@ def _expects(
         yield f"--path={path}"
     if saved is not None:
         yield f"--writable={_unexpanded(saved.folder)}"
-    if job.preflight in ("full", "only"):
+    fabric, full = _fabric(filler, size, variables), job.preflight in ("full", "only")
+    proof = overlay_fabric(filler.resolved.site.fabric, node.fabric)[0].fallback
+    proof = proof if fabric and size.gpus_per_node and job.max_nodes > 1 else None
+    if full or proof:
         yield "--full"
         yield f"--tasks={size.processes_per_node}"
-        if fabric := _fabric(filler, size, variables):
-            yield f"--fabric={fabric}"
+        yield from (f"--{name}={value}" for name, value in (("fabric", fabric), ("transport", proof)) if value)
+    if proof and not full:
+        yield "--quick"
 
 
 def _fabric(filler: ValueFiller, size: JobSize, variables: Sequence[Variable]) -> str:

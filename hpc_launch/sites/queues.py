@@ -34,6 +34,8 @@ class Fabric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """NCCL_NET: network that NCCL must use. A missing plugin is then an error instead of a fallback to TCP."""
     plugin: str | None = None
     """NCCL_NET_PLUGIN: network plugin, or `none`."""
+    fallback: Literal["named", "fatal"] | None = None
+    """The node check proves that NCCL uses this network. A fallback to TCP is named, or ends the job (`fatal`)."""
     topology: str | None = None
     """NCCL_TOPO_FILE: topology file on the nodes."""
     topology_inside: str | None = None

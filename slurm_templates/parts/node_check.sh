@@ -2,7 +2,7 @@
 # --- Node check: the training starts only on nodes that passed ---
 # Each node writes its results to a file in the attempt folder, and connects to the first one at the port of the
 # rendezvous. Without a python3, or if the check itself fails, the training starts unchecked.
-check_nodes() { # returns 76 if a node is bad
+check_nodes() { # returns 76 if a node is bad, 78 if NCCL does not use the network that the profile demands
     local agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz python judge body code name inside='' nodes=()
     python=$(command -v python3) && [ -f "$agent" ] || { say 'node check: not possible without python3'; return 0; }
     job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --nodes="${#hosts[@]}")
@@ -51,7 +51,7 @@ check_nodes() { # returns 76 if a node is bad
         code=$?
         [ -n "$interrupted" ] || break
     done
-    [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
+    case $code in 76 | 78) return "$code" ;; esac # a node may hang: the end of the job ends what is left there
     [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
     for name in "${step[@]}" $inside; do end_step "$name"; done
     step=()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.agent import check, check_compare, check_full, judge
+from tests.agent.program import program
 from tests.prove.node_check_tools import DISTRIBUTED, TORCH
 
 Speed = Callable[[str, str], float | None]
@@ -212,6 +214,35 @@ def test_sockets_are_wrong_where_there_is_a_fabric(stand_in: Path, fabric: str, 
     stand_in.write_text("socket")
     found = tasks(1, "pair 1", fabric=fabric)
     assert found["nccl network"]["ok"] is ok
+
+
+@pytest.mark.parametrize(
+    ("transport", "fault", "outcome"),
+    [
+        ("fatal", "socket", (78, "so the job ends")),
+        ("named", "socket", (0, "the training starts anyway")),
+        ("fatal", "", (0, None)),
+    ],
+)
+def test_the_transport_is_proved_before_the_training(
+    stand_in: Path, tmp_path: Path, transport: str, fault: str, outcome: tuple[int, str | None]
+) -> None:
+    """Two nodes as two programs; a stand-in for PyTorch prints what NCCL says."""
+    stand_in.write_text(fault)
+    attempt = tmp_path / "run" / "attempts" / "001"
+    (attempt / "agent").mkdir(parents=True)
+    given = ["--full", "--quick", f"--transport={transport}", "--fabric=Slingshot", "--gpus=1", "--nodes=2", "--shared"]
+    given += [f"--port={check_full.free_port()}", f"--python={sys.executable}"]
+    nodes = [subprocess.Popen([*program("check"), attempt, name, *given]) for name in ("n1", "n2")]
+    words = [*program("judge"), str(attempt), "--node=n1", "--node=n2", *given]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    for one in nodes:
+        assert one.wait(30) == 0
+    code, ends = outcome
+    line = f"node check: on 2 of 2 nodes: NCCL uses Socket, although the site has Slingshot ({ends})"
+    assert (done.returncode, line in done.stderr) == (code, ends is not None), done.stderr
+    tasks = [json.loads(path.read_text())["task"] for path in sorted(attempt.glob("agent/check/step-*.json"))]
+    assert tasks == ["all-reduce of all nodes", ""]
 
 
 def test_without_pytorch_nothing_is_checked(stand_in: Path) -> None:

@@ -308,6 +308,26 @@ def test_a_cache_is_set_only_if_its_condition_holds(write: Write, plan: Plan) ->
     assert "TRITON_CACHE_DIR" not in variables(plan(job="container: {image: a/b, runtime: pyxis}\n"))
 
 
+@pytest.mark.parametrize(
+    ("fabric", "job", "proof"),
+    [
+        ("fallback: fatal", "", {"--full", "--quick", "--fabric=Slingshot", "--transport=fatal"}),
+        ("fallback: named", "preflight: full\n", {"--full", "--fabric=Slingshot", "--transport=named"}),
+        ("fallback: fatal", "nodes: 1\n", set()),
+        ("fallback: fatal", "env: {NCCL_NET: Socket}\n", set()),
+        ("net: AWS Libfabric", "", set()),
+    ],
+)
+def test_the_node_check_proves_the_network_that_a_profile_demands(
+    write: Write, plan: Plan, fabric: str, job: str, proof: set[str]
+) -> None:
+    write(here=profile(top=f"fabric: {{kind: slingshot, {fabric}}}\n"))
+    check = plan(job=job if "nodes:" in job else f"nodes: 2\n{job}").plan.node_check
+    assert check is not None
+    found = {one for one in check.expects if one.startswith(("--full", "--quick", "--fabric", "--transport"))}
+    assert found == proof
+
+
 def test_the_order_of_variables(write: Write, plan: Plan) -> None:
     site = "env: [{set: {A: s, B: s, C: s, D: s, E: s}}, {set: {E: again}}, {drop: [D]}]\ndefaults: {env: {C: d}}\n"
     write(here=profile("env: [{set: {B: n}}]", "env: [{set: {B: q}, when: {nodes: '>9'}}]", site))
