@@ -172,8 +172,10 @@ def variables(
         leak = rule("packages in the home are not the image's")
         result.append(Variable("PYTHONNOUSERSITE", ("1",), leak))
     if size.cpus_per_node is not None:
-        threads = max(size.cpus_per_node // size.node_class.threads_per_core // size.processes_per_node, 1)
-        result.append(Variable("OMP_NUM_THREADS", (str(threads),), rule("cores of a node / processes on it")))
+        cores = size.cpus_per_node // size.node_class.threads_per_core // size.processes_per_node
+        loading = data_workers(job)
+        why = f"cores of a node / processes on it{f', less {loading} data workers' if loading else ''}"
+        result.append(Variable("OMP_NUM_THREADS", (str(max(cores - loading, 1)),), rule(why)))
     if descriptor(job.launcher.name).prefixes_ranks:
         # In all releases since 2.0 (torch/distributed/elastic/multiprocessing/api.py).
         prefix = ("[rank${rank}]: ",)
@@ -191,6 +193,22 @@ def job_variables(filler: ValueFiller, values: Mapping[str, Any], where: KeyPath
         if check_variable_name(filler, name, path):
             text = None if value is None else filler.text(value, path)
             yield Variable(name, text, filler.resolved.origin(*path))
+
+
+_DATA_WORKERS = frozenset({"num_workers", "dataloader_num_workers", "data_workers", "workers"})
+"""Arguments of Megatron, Transformers and timm, and usual ones of own trainings."""
+
+
+def data_workers(job: JobSpec) -> int:
+    """Processes that load data for each process, as the arguments of the training state them; otherwise 0."""
+    args = job.args
+    pairs = args.items() if isinstance(args, dict) else zip(args, [*args[1:], None], strict=True)
+    for name, following in pairs:
+        option, _, value = str(name).lstrip("-").partition("=")
+        number = value or str(following)
+        if option.replace("-", "_") in _DATA_WORKERS and number.isdecimal():
+            return int(number)
+    return 0
 
 
 def latest(variables: Sequence[Variable]) -> list[Variable]:

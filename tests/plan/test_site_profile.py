@@ -309,6 +309,27 @@ def test_a_cache_is_set_only_if_its_condition_holds(write: Write, plan: Plan) ->
 
 
 @pytest.mark.parametrize(
+    ("args", "threads"),
+    [
+        ("", "8"),
+        ("args: {num-workers: 3}\n", "5"),
+        ("args: {--dataloader_num_workers: 2}\n", "6"),
+        ("args: [--workers, 4, --x]\n", "4"),
+        ("args: [-x, --num_workers=20]\n", "1"),
+        ("args: {num_workers: [1, 2]}\n", "8"),
+        ("args: {num-workers: 3}\nenv: {OMP_NUM_THREADS: 7}\n", "7"),
+    ],
+)
+def test_threads_are_the_cores_of_a_process_less_its_data_workers(
+    write: Write, plan: Plan, args: str, threads: str
+) -> None:
+    write(here=profile("threads_per_core: 2", top=""))
+    assert variables(plan(job=f"cpus_per_node: 64\n{args}"))["OMP_NUM_THREADS"] == threads
+    write(here=profile(top="env: [{set: {OMP_NUM_THREADS: 2}}]\n"))
+    assert variables(plan(job=args.partition("env:")[0]))["OMP_NUM_THREADS"] == "2", "the centre's number"
+
+
+@pytest.mark.parametrize(
     ("fabric", "job", "proof"),
     [
         ("fallback: fatal", "", {"--full", "--quick", "--fabric=Slingshot", "--transport=fatal"}),
