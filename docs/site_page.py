@@ -295,7 +295,14 @@ def _software(one: Shipped) -> list[str]:
     lines += [
         f"- cache of {name}: on {'node-local' if cache.per == 'node' else 'shared'} storage"
         for name, cache in site.caches.items()
+        if not cache.default
     ]
+    places: dict[str, list[str]] = {}
+    for name, cache in site.caches.items():
+        folder = cache.path.removeprefix("${paths.").partition("}")[0]
+        if cache.default and folder in site.paths:
+            places.setdefault(folder, []).append(name)
+    lines += [f"- caches of {', '.join(names)}, unless set before: below `{place}`" for place, names in places.items()]
     return lines
 
 

@@ -88,9 +88,7 @@ def _folder(filler: ValueFiller, asked: str) -> Text | None:
         message = f"{inside} differs between attempts, so the next attempt would not find the checkpoints"
         filler.fault(FindingCode.CHECKPOINTS_PER_ATTEMPT, message, path, "use ${run.dir}")
         return None
-    if text and isinstance(text[0], str):
-        return (filler.absolute(text[0]), *text[1:])
-    return text or None
+    return (filler.absolute(text[0]), *text[1:]) if text and isinstance(text[0], str) else text or None
 
 
 def _is_pattern(filler: ValueFiller, pattern: str) -> bool:

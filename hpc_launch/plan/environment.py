@@ -133,9 +133,8 @@ def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
     """Source files, modules, conda, venv, always in this order."""
     env, resolved = filler.resolved.job.environment, filler.resolved
     steps: list[Prelude] = []
-    path: KeyPath
     for index, name in enumerate(env.source):
-        path = ("environment", "source", index)
+        path: KeyPath = ("environment", "source", index)
         steps.append(Prelude("source", (filler.file(name, path),), resolved.origin(*path)))
     steps += module_steps(filler, env.modules, ("environment", "modules"))
     if env.conda is not None:

@@ -301,9 +301,7 @@ def _shardings(job: JobSpec, setup: TrainingSetup) -> tuple[Sharding, ...]:
     if strategy.file is not None:
         return (setup.sharding,)
     plain: tuple[Sharding, ...] = ("none",) if strategy.reader != "trainer" and strategy.fsdp == FullySharded() else ()
-    if strategy.fsdp.version == 1:
-        return (*plain, "fsdp1", "hsdp")
-    return (*plain, "fsdp2")
+    return (*plain, "fsdp1", "hsdp") if strategy.fsdp.version == 1 else (*plain, "fsdp2")
 
 
 def layout_keys(job: JobSpec, setup: TrainingSetup) -> dict[str, dict[str, Any]]:

@@ -45,6 +45,8 @@ class Variable(Struct, frozen=True):
     """Whether the value is prepended to the variable, separated by a colon."""
     default: bool = False
     """Whether the value counts only where the submitting shell did not set the variable. It needs no quotes."""
+    cache: Text | None = None
+    """For a cache that is only a default: its private folder, without which the variable is not set."""
 
 
 class SiteStep(Struct, frozen=True):

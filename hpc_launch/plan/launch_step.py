@@ -261,7 +261,7 @@ def rank_binding(draft: PlanDraft, size: JobSize) -> Entry | None:
     """The mode of `parts/bind_ranks.sh`; None where another program binds, or it cannot divide the CPUs of a node."""
     resolved, mine = draft.resolved, descriptor(draft.resolved.job.launcher.name)
     site, job, launch = resolved.site, resolved.job, resolved.site.launch
-    options = (*launch.srun_options, *srun_options(draft, size))
+    options = (f"--{size.node_class.gpu_request}", *launch.srun_options, *srun_options(draft, size))
     free = mine.rank_variables is not None and mine.tasks == "node"
     if mine.tasks == "process":  # each sees the GPUs of all, and knows its own by LOCAL_RANK
         free = launch.step != "ibrun" and launch.cpu_bind.process is None and launch.gpu_bind.process in (None, "none")
@@ -270,7 +270,7 @@ def rank_binding(draft: PlanDraft, size: JobSize) -> Entry | None:
     # Others, who divide the CPUs for themselves, may run on the same node.
     others = resolved.role or site.scheduler.shared or (site.scheduler.kind == "local" and job.max_nodes > 1)
     mode = "off" if job.launcher.numa_binding else launch.numa_binding or "exclusive"
-    if mode == "off" or others or not gpu_each or not free or size.node_class.gpu_request == "gpus-per-task":
+    if mode == "off" or others or not gpu_each or not free:
         return None
     return Entry("binding", mode, resolved.site_origin("launch", "numa_binding"))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from hpc_launch.job.document import KeyPath, Origin
-from hpc_launch.job.shell_text import Text
+from hpc_launch.job.shell_text import Text, plain
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.environment import fabric_variables, latest
 from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
@@ -73,6 +73,10 @@ def site_settings(
             steps[step.where] += _step(filler, step, path)
     steps["nodes"] += _folders_of_caches(filler, about, "node")
     steps["job"] += _folders_of_caches(filler, about, "job")
+    for parent, origin in {one.cache: one.origin for one in job if one.cache}.items():
+        held = ((one.name, one.value) for one in job if one.cache == parent and one.value)
+        words = ((f"{name}={str(value[-1]).rpartition('/')[2]}",) for name, value in held)
+        steps["job"].append(SiteStep("private_folder", origin, (parent or ("",), *words), may_fail=True))
     inside = steps["container"]
     changed = any(step.kind in ("source", "raw") for step in inside)
     if about.runtime is not None:
@@ -189,17 +193,23 @@ def _as_step(variable: Variable) -> SiteStep:
 
 
 def _of_caches(filler: ValueFiller, about: ConditionFacts) -> Iterator[Variable]:
-    for name, cache in filler.resolved.site.caches.items():
+    site, image = filler.resolved.site, filler.resolved.job.container is not None
+    mounted = tuple(f"{plain(filler.site_text(bind, ('containers', 'binds')))}/" for bind in site.containers.binds)
+    for name, cache in site.caches.items():
         path: KeyPath = ("caches", name, "path")
         if not (holds(cache.when, about) and filler.can_fill(cache.path)):
             continue  # it needs a variable that is not set, or another job
+        place, origin = filler.site_text(cache.path, path), filler.resolved.site_origin(*path)
+        if cache.default and image and not (plain(place) or "").startswith(mounted):
+            continue
+        parent = filler.site_text(cache.path.rpartition("/")[0], path) if cache.default else None
         for variable in CACHE_VARIABLES.get(name, (name,)):
-            yield Variable(variable, filler.site_text(cache.path, path), filler.resolved.site_origin("caches", name))
+            yield Variable(variable, place, origin, default=cache.default, cache=parent)
 
 
 def _folders_of_caches(filler: ValueFiller, about: ConditionFacts, per: str) -> Iterator[SiteStep]:
     for name, cache in filler.resolved.site.caches.items():
-        if cache.per == per and holds(cache.when, about) and filler.can_fill(cache.path):
+        if cache.per == per and not cache.default and holds(cache.when, about) and filler.can_fill(cache.path):
             folder = filler.site_text(cache.path, ("caches", name, "path"))
             origin = filler.resolved.site_origin("caches", name)
             # Others may make it first, and libraries load code from it.

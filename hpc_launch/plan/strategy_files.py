@@ -115,9 +115,8 @@ def shown(value: Any) -> str:
 
 def origin_of(filler: ValueFiller, key: str) -> Origin:
     """The origin of a value in a generated configuration, by its dotted path or Accelerate's name."""
-    field = deepspeed_file.FIELDS.get(key) or fsdp_file.FIELDS.get(
-        key.removeprefix("fsdp_config.").removeprefix("fsdp_")
-    )
+    plain = key.removeprefix("fsdp_config.").removeprefix("fsdp_")
+    field = deepspeed_file.FIELDS.get(key) or fsdp_file.FIELDS.get(plain)
     if key == "mixed_precision":
         field = key
     if field is not None and _key_of(field) in filler.resolved.merged.origins:
@@ -166,9 +165,8 @@ def check_user_config(filler: ValueFiller, user_config: UserStrategyConfig, worl
 def user_config_entries(user_config: UserStrategyConfig) -> tuple[Entry, ...]:
     """Each value of the file with its line."""
     file = user_config.located
-    return tuple(
-        Entry(key, shown(value), Origin("file", file.place(*key.split(".")))) for key, value in leaves(file.data)
-    )
+    values = leaves(file.data)
+    return tuple(Entry(key, shown(value), Origin("file", file.place(*key.split(".")))) for key, value in values)
 
 
 def _deepspeed(file: ConfigFile, stage: int, asked: str | None) -> Iterator[Finding]:

@@ -186,10 +186,8 @@ class Detection(Struct, frozen=True):
             return f"try again once it answers: it knows the cluster's name; or select a site with {flag}"
         if self.matches:
             return f"select one with {flag}"
-        return (
-            f"select one with {flag} (`local` is this machine), "
-            "or create a profile of this cluster with `hpc-launch sites learn`"
-        )
+        learn = "create a profile of this cluster with `hpc-launch sites learn`"
+        return f"select one with {flag} (`local` is this machine), or {learn}"
 
 
 def detect(machine: Machine, project: Path | None = None) -> Detection:

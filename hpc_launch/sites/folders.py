@@ -53,6 +53,8 @@ class Cache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Create the folder once on shared storage (`job`), or on every node (`node`)."""
     when: When | None = None
     """Use the folder only if this condition holds."""
+    default: bool = False
+    """Use it only if no user, module or models in the home choose another, and if images mount it (launching.md)."""
 
     __short_forms__ = short_form("`NAME: FOLDER`.", {str: "path"})
 

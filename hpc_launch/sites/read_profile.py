@@ -68,10 +68,9 @@ def read_site(
         return None
     last = layers[-1].document
     if last.data.get("kind") == "base":
+        message = f"`{path.stem}` is a base profile, not a system"
         hint = "name a system profile; bases can only be extended"
-        findings.append(
-            Finding(FindingCode.BASE_NOT_SYSTEM, f"`{path.stem}` is a base profile, not a system", asked_at, hint)
-        )
+        findings.append(Finding(FindingCode.BASE_NOT_SYSTEM, message, asked_at, hint))
         return None
     is_record = own and last.data.get("recorded") is True  # a run names the file of its copy
     keys = None if overlay is None else sublayer("user", overlay, "profiles", str(last.data.get("name")))

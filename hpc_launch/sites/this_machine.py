@@ -44,11 +44,9 @@ def with_local_hardware(site: SiteProfile, nodes: int) -> SiteProfile:
     """The `local` profile with this machine's CPUs and GPUs divided among its `nodes`."""
     machine = os.uname().machine
     arch: Literal["x86_64", "aarch64"] | None = machine if machine in ("x86_64", "aarch64") else None  # type: ignore[assignment]
-    node_classes = {
-        name: replace(node, cpus=max(_cpus() // nodes, 1), gpus=_gpus() // nodes, arch=arch)
-        for name, node in site.node_classes.items()
-    }
-    return replace(site, node_classes=node_classes)
+    cpus, gpus = max(_cpus() // nodes, 1), _gpus() // nodes
+    own = {name: replace(node, cpus=cpus, gpus=gpus, arch=arch) for name, node in site.node_classes.items()}
+    return replace(site, node_classes=own)
 
 
 def _cpus() -> int:
@@ -121,9 +119,8 @@ def torch_version(
         return None
     python = (environment.python or "").replace("${launcher.python}", names["launcher.python"])
     prefix = environment.venv or os.path.dirname(os.path.dirname(python))
-    metadata = glob.glob(
-        os.path.join(os.path.expanduser(prefix), "lib", "python3*", "site-packages", "torch-*.dist-info")
-    )
+    packages = os.path.join(os.path.expanduser(prefix), "lib", "python3*", "site-packages")
+    metadata = glob.glob(os.path.join(packages, "torch-*.dist-info"))
     version = re.search(r"torch-(\d+)\.(\d+)[^/]*\Z", metadata[0]) if prefix and metadata else None
     return (int(version[1]), int(version[2])) if version else None
 

@@ -4,7 +4,7 @@
 # has no domain, or a domain has too few cores, no process is bound: nothing here ends a job.
 # HPC_LAUNCH_TOPOLOGY is a folder with other /sys, /proc and /dev, for tests.
 bind_rank() { # MODE: `exclusive` (a part of the domain's cores, which no other process has) or `node` (all its cores)
-    local root=${HPC_LAUNCH_TOPOLOGY:-} gpu_domains=() gpu_names=() cpus=() allowed=() cores=() mine=() shares=()
+    local root=${HPC_LAUNCH_TOPOLOGY:-} gpu_domains=() gpu_names=() listed=() allowed=() cores=() mine=() shares=()
     local rank=${LOCAL_RANK:-} ranks=${LOCAL_WORLD_SIZE:-${LOCAL_SIZE:-}} line domain core own='' first count place
     add_gpu() { # PCI_ADDRESS DEVICE UUID: one that the job may use; its cgroup refuses to open the others
         local domain=-1
@@ -62,12 +62,12 @@ bind_rank() { # MODE: `exclusive` (a part of the domain's cores, which no other 
         done
         gpu_domains=("${kept[@]}") gpu_names=("${names[@]}")
     }
-    read_cpus() { # LIST, such as 0-3,8: sets cpus
+    read_cpus() { # LIST, such as 0-3,8: sets listed
         local words word
-        cpus=()
+        listed=()
         IFS=, read -ra words <<<"$1"
         for word in "${words[@]}"; do
-            for ((core = 10#${word%-*}; core <= 10#${word#*-}; core++)); do cpus[core]=$core; done
+            for ((core = 10#${word%-*}; core <= 10#${word#*-}; core++)); do listed[core]=$core; done
         done
     }
     read_cores() { # DOMAIN: sets cores, the CPUs of each of its cores that this process may use
@@ -75,7 +75,7 @@ bind_rank() { # MODE: `exclusive` (a part of the domain's cores, which no other 
         cores=()
         { read -r line <"$root/sys/devices/system/node/node$1/cpulist"; } 2>/dev/null || return
         read_cpus "$line"
-        for cpu in "${!cpus[@]}"; do
+        for cpu in "${!listed[@]}"; do
             [ -n "${allowed[cpu]:-}" ] || continue
             siblings=$cpu
             { read -r siblings <"$root/sys/devices/system/cpu/cpu$cpu/topology/thread_siblings_list"; } 2>/dev/null
@@ -97,7 +97,7 @@ bind_rank() { # MODE: `exclusive` (a part of the domain's cores, which no other 
     while read -r line; do
         case $line in Cpus_allowed_list:*) read_cpus "${line##*[[:space:]]}" ;; esac
     done <"$root/proc/self/status"
-    for core in "${!cpus[@]}"; do allowed[core]=1; done
+    for core in "${!listed[@]}"; do allowed[core]=1; done
     for ((place = 0; place < ranks; place++)); do # how many processes share each domain, and which of them this is
         domain=${gpu_domains[place]}
         [ "$domain" -ge 0 ] || return

@@ -308,6 +308,46 @@ def test_a_cache_is_set_only_if_its_condition_holds(write: Write, plan: Plan) ->
     assert "TRITON_CACHE_DIR" not in variables(plan(job="container: {image: a/b, runtime: pyxis}\n"))
 
 
+LIBRARIES = {"huggingface": "HF_HOME", "torch": "TORCH_HOME", "UV_CACHE_DIR": "UV_CACHE_DIR"}
+DEFAULTS = ", ".join(f"{name}: {{path: '${{paths.scratch}}/c/{name}', default: true}}" for name in LIBRARIES)
+
+
+def caches(ready: Any) -> dict[str, str | None]:
+    return {name: value for name, value in variables(ready).items() if name in LIBRARIES.values()}
+
+
+def test_default_caches_are_below_one_private_folder(write: Write, plan: Plan) -> None:
+    write(here=profile(top=f"paths: {{scratch: '/s/${{user}}'}}\ncaches: {{{DEFAULTS}}}\n"))
+    ready = plan()
+    user = ready.loaded.resolved.names["user"]
+    assert caches(ready) == {variable: f"/s/{user}/c/{name}" for name, variable in LIBRARIES.items()}
+    words = "HF_HOME=huggingface TORCH_HOME=torch UV_CACHE_DIR=UV_CACHE_DIR"
+    assert f"private_caches /s/{user}/c {words} " in ready.script
+    assert "export HF_HOME" not in ready.script
+
+
+def test_the_job_and_the_profile_choose_other_caches(write: Write, plan: Plan) -> None:
+    write(here=profile(top=f"paths: {{scratch: /s}}\ncaches: {{{DEFAULTS}}}\nenv: [{{set: {{TORCH_HOME: /t}}}}]\n"))
+    ready = plan(job="env: {HF_HOME: mine}\n")
+    assert caches(ready) == {"HF_HOME": "mine", "TORCH_HOME": "/t", "UV_CACHE_DIR": "/s/c/UV_CACHE_DIR"}
+    assert "private_caches /s/c UV_CACHE_DIR=UV_CACHE_DIR " in ready.script
+
+
+def test_a_site_without_the_folder_has_no_default_caches(write: Write, plan: Plan) -> None:
+    write(here=profile(top=f"paths: {{work: /w}}\ncaches: {{{DEFAULTS}}}\n"))
+    ready = plan()
+    assert caches(ready) == {}
+    assert "private_caches" not in ready.script
+
+
+def test_default_caches_in_an_image_need_their_folder_there(write: Write, plan: Plan) -> None:
+    image, top = "container: {image: a/b, runtime: pyxis}\n", f"paths: {{scratch: /s}}\ncaches: {{{DEFAULTS}}}\n"
+    write(here=profile(top=f"{top}containers: {{binds: [/srv]}}\n"))
+    assert caches(plan(job=image)) == {}
+    write(here=profile(top=f"{top}containers: {{binds: [/srv, /s]}}\n"))
+    assert caches(plan(job=image)).keys() == set(LIBRARIES.values())
+
+
 @pytest.mark.parametrize(
     ("args", "threads"),
     [

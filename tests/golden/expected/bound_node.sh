@@ -49,7 +49,7 @@ on_each_node() {
         --rdzv-backend=c10d --rdzv-endpoint="$endpoint" --rdzv-id="$HPC_LAUNCH_JOB_ID" \
         --rdzv-conf="is_host=$is_host,read_timeout=300" --local-addr="$address" \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === How the nodes are started ===
@@ -71,7 +71,7 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm address_of_interface rendezvous node_check watch node step_srun end_srun exit
+    programs rendezvous_slurm address_of_interface rendezvous node_check watch bind_ranks node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

@@ -50,8 +50,7 @@ on_each_node() {
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
         --numa-binding=node \
-        --no-python \
-        bin/train --config 'a b.json' '$HOME' \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive bin/train --config 'a b.json' '$HOME' \
             'it'\''s' \
             '$(id)' \
             '`id`' \
@@ -83,7 +82,7 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=2 --interfaces=ib0 --python=python3)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
+    rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

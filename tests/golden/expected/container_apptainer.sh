@@ -46,7 +46,7 @@ job_rendezvous() {
 # === What runs on each node ===
 # container_apptainer.yaml:5. One DeepSpeed launcher per node, told its rank: no ssh between nodes.
 on_each_rank() { # started by DeepSpeed's launcher
-    exec python3 "$HPC_LAUNCH_CODE"/train.py "$@"
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py "$@"
 }
 on_each_node() {
     local node=$SLURM_NODEID
@@ -115,8 +115,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    secrets image_variables rendezvous_slurm rendezvous node_check_image node_check watch hostfile await_child deepspeed
-    node step_srun end_srun end_successor exit
+    secrets image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks hostfile
+    await_child deepspeed node step_srun end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

@@ -55,7 +55,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
@@ -89,7 +89,8 @@ job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --i
 job_secrets=(HF_TOKEN)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    secrets rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun end_successor exit
+    secrets rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks node step_srun end_srun
+    end_successor exit
 )
 
 # ===== Below: the same in every job =====

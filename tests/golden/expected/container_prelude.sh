@@ -79,7 +79,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 inside() { # for `hpc-launch shell`, on a node
     exec bash -c 'for n in $(compgen -e); do case $n in SLURM_* | HPC_LAUNCH_* | TORCH* | MASTER_ADDR | MASTER_PORT | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK | NODE_RANK | CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) export "APPTAINERENV_$n=${!n}" ;; esac; done; exec "$@"' bash \
@@ -133,8 +133,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    image_variables rendezvous_slurm rendezvous within node_check_image node_check watch node step_srun end_srun
-    end_successor exit
+    image_variables rendezvous_slurm rendezvous within node_check_image node_check watch bind_ranks node step_srun
+    end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

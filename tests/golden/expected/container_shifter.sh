@@ -56,7 +56,7 @@ on_each_node() {
         --volume /p/scratch:/p/scratch \
         --volume /p/data:/data \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
-        python3 "$HPC_LAUNCH_CODE"/train.py \
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
         --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -87,6 +87,7 @@ start_nodes() {
     exec srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task="$cpus" \
         --kill-on-bad-exit=1 --wait=0 --export=ALL \
         --mpi=none \
+        --cpu-bind=none \
         --output="$attempt_dir/logs/node-%n.rank-%t.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null
 }
@@ -100,7 +101,8 @@ job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --i
 job_secrets=(HF_TOKEN)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    secrets rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun end_successor exit
+    secrets rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks node step_srun end_srun
+    end_successor exit
 )
 
 # ===== Below: the same in every job =====

@@ -58,7 +58,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --steps 1000 \
             --out "$HPC_LAUNCH_RUN_DIR"/ckpt \
             ${HPC_LAUNCH_RESUME_FROM:+--load "$HPC_LAUNCH_RESUME_FROM"} \
@@ -111,7 +111,7 @@ job_checkpoint=('global_step(\d+)' --latest=latest --complete='mp_rank_*.pt' --c
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables resume
     environment image_variables rendezvous_slurm address_of_interface rendezvous node_check_image node_check guard watch
-    follow_checkpoints hand_over await_notes run_noted step_mpi end_successor exit
+    follow_checkpoints bind_ranks hand_over await_notes run_noted step_mpi end_successor exit
 )
 
 # ===== Below: the same in every job =====

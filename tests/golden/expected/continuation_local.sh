@@ -33,8 +33,7 @@ on_each_node() {
         --nnodes=1 --nproc-per-node=2 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        --no-python \
-        ./train
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive ./train
 }
 
 # === Values for the part below ===
@@ -45,8 +44,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_checkpoints() { checkpoints=/home/alice/out; }
 job_checkpoint=('last\.pt' --latest=latest)
 job_parts=(
-    messages job_local in_place attempt claim records signals variables resume environment rendezvous guard watch node
-    end_together step_local exit
+    messages job_local in_place attempt claim records signals variables resume environment rendezvous guard watch
+    bind_ranks node end_together step_local exit
 )
 
 # ===== Below: the same in every job =====

@@ -50,7 +50,7 @@ job_rendezvous() {
 # === What runs on each node ===
 # deepspeed.yaml:5. One DeepSpeed launcher per node, told its rank: no ssh between nodes.
 on_each_rank() { # started by DeepSpeed's launcher
-    exec python3 "$HPC_LAUNCH_CODE"/train.py "$@"
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py "$@"
 }
 on_each_node() {
     local node=$SLURM_NODEID
@@ -86,8 +86,8 @@ job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --i
 job_secrets=(WANDB_API_KEY)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs secrets rendezvous_slurm rendezvous node_check guard watch hostfile await_child deepspeed node step_srun
-    end_srun end_successor exit
+    programs secrets rendezvous_slurm rendezvous node_check guard watch bind_ranks hostfile await_child deepspeed node
+    step_srun end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

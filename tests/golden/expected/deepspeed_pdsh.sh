@@ -41,7 +41,7 @@ on_each_rank() { # started by DeepSpeed's launcher
     export PYTHONPATH=${HPC_LAUNCH_PYTHONPATH#=}
     [ -n "$HPC_LAUNCH_PYTHONPATH" ] || unset PYTHONPATH
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        python3 "$HPC_LAUNCH_CODE"/train.py "$@" \
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py "$@" \
         --deepspeed_config ds.json \
         --text 'a b'
 }
@@ -66,8 +66,8 @@ job_processes=8
 job_secrets=(WANDB_API_KEY)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs secrets rendezvous_slurm address_of_interface rendezvous node_check watch hostfile await_child deepspeed
-    hand_over await_notes step_pdsh exit
+    programs secrets rendezvous_slurm address_of_interface rendezvous node_check watch bind_ranks hostfile await_child
+    deepspeed hand_over await_notes step_pdsh exit
 )
 
 # ===== Below: the same in every job =====

@@ -33,7 +33,7 @@ job_rendezvous() {
 # === What runs on each node ===
 # ibrun_deepspeed.yaml:5. One DeepSpeed launcher per node, told its rank: no ssh between nodes.
 on_each_rank() { # started by DeepSpeed's launcher
-    exec python3 "$HPC_LAUNCH_CODE"/train.py "$@"
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py "$@"
 }
 on_each_node() {
     local node=$HPC_LAUNCH_NODE
@@ -59,7 +59,7 @@ job_check=(--gpus=1 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_
 job_tasks_per_node=1 job_each_process=''
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm address_by_fqdn rendezvous hand_over node_check_ibrun node_check watch hostfile
+    programs rendezvous_slurm address_by_fqdn rendezvous hand_over node_check_ibrun node_check watch bind_ranks hostfile
     await_child deepspeed await_notes run_noted step_mpi exit
 )
 

@@ -53,7 +53,7 @@ on_each_node() {
         --rdzv-backend=c10d --rdzv-endpoint="$endpoint" --rdzv-id="$HPC_LAUNCH_JOB_ID" \
         --rdzv-conf="is_host=$is_host,read_timeout=300" --local-addr="$address" \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === How the nodes are started ===
@@ -77,7 +77,8 @@ job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn0:hsn1 --python=python3 
 job_step=mpirun job_tasks_per_node=1 job_each_process=''
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm address_by_ip rendezvous node_check watch hand_over await_notes run_noted step_mpi exit
+    programs rendezvous_slurm address_by_ip rendezvous node_check watch bind_ranks hand_over await_notes run_noted
+    step_mpi exit
 )
 
 # ===== Below: the same in every job =====

@@ -37,7 +37,7 @@ on_each_node() {
     export RANK=$HPC_LAUNCH_RANK LOCAL_RANK=$HPC_LAUNCH_LOCAL_RANK WORLD_SIZE=8
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$HPC_LAUNCH_NODE NODE_RANK=$HPC_LAUNCH_NODE
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        python3 "$HPC_LAUNCH_CODE"/train.py
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === How the nodes are started ===
@@ -58,8 +58,8 @@ job_check=(--gpus=4 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_
 job_tasks_per_node=4 job_each_process=yes
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm address_of_interface rendezvous node_check watch hand_over await_notes run_noted step_mpi
-    exit
+    programs rendezvous_slurm address_of_interface rendezvous node_check watch bind_ranks hand_over await_notes
+    run_noted step_mpi exit
 )
 
 # ===== Below: the same in every job =====

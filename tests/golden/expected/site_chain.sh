@@ -98,7 +98,7 @@ on_each_node() {
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
         --no-python \
-        bash "$HPC_LAUNCH_ATTEMPT_DIR/each-rank.sh" python3 "$HPC_LAUNCH_CODE"/train.py \
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/each-rank.sh" bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --data "$SLURM_TMPDIR"/data
 }
 
@@ -121,8 +121,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment programs rendezvous_slurm rendezvous node_check watch each_rank prepare_slurm node
-    step_srun end_srun exit
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch each_rank bind_ranks prepare_slurm
+    node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

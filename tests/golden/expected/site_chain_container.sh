@@ -110,7 +110,7 @@ on_each_node() {
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
         --no-python \
-        bash "$HPC_LAUNCH_ATTEMPT_DIR/each-rank.sh" python3 train.py
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/each-rank.sh" bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 train.py
 }
 inside() { # for `hpc-launch shell`, on a node
     exec apptainer exec --no-eval --nv --no-home \
@@ -163,7 +163,7 @@ job_image_variables=(
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
     private_folder environment image_variables rendezvous_slurm rendezvous within node_check_image node_check watch
-    each_rank prepare_slurm node step_srun end_srun exit
+    each_rank bind_ranks prepare_slurm node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

@@ -77,7 +77,7 @@ on_nodes_first() { # once, before anything else is started there
 on_each_rank() { # started by DeepSpeed's launcher
     export ROCR_VISIBLE_DEVICES="$LOCAL_RANK"                # chain.yaml:51; third party, 2025-01-01
     export PATH=/opt/site/bin"${PATH:+:$PATH}"               # chain.yaml:52; third party, 2025-01-01
-    exec python3 "$HPC_LAUNCH_CODE"/train.py "$@"
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py "$@"
 }
 on_each_node() {
     local node=$SLURM_NODEID
@@ -109,8 +109,8 @@ job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800 --busy-after=7200 --samp
 job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment programs rendezvous_slurm rendezvous node_check watch hostfile await_child deepspeed
-    prepare_slurm node step_srun end_srun end_successor exit
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks hostfile await_child
+    deepspeed prepare_slurm node step_srun end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

@@ -90,7 +90,7 @@ on_each_node() {
     export NODE_NAME="$SLURMD_NODENAME"                      # chain.yaml:50; third party, 2025-01-01
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         bash "$HPC_LAUNCH_ATTEMPT_DIR/within.sh" \
-        python3 -m train
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 -m train
 }
 
 # === How the nodes are started ===
@@ -98,6 +98,7 @@ start_nodes() {
     # When one process fails the others end too; when one ends well the others, which may still save, go on.
     exec srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task="$cpus" \
         --kill-on-bad-exit=1 --wait=0 --export=ALL \
+        --cpu-bind=none \
         --output="$attempt_dir/logs/node-%n.rank-%t.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null
 }
@@ -110,8 +111,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --python=python3)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment programs rendezvous_slurm rendezvous within node_check watch prepare_slurm node step_srun
-    end_srun end_successor exit
+    private_folder environment programs rendezvous_slurm rendezvous within node_check watch bind_ranks prepare_slurm
+    node step_srun end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

@@ -52,7 +52,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === How the nodes are started ===
@@ -73,8 +73,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30 --heartbeat) jo
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim spares survivor records signals variables
-    fresh environment programs rendezvous_slurm rendezvous node_check watch heartbeat release_next node step_srun
-    given_up end_srun end_successor exit
+    fresh environment programs rendezvous_slurm rendezvous node_check watch bind_ranks heartbeat release_next node
+    step_srun given_up end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

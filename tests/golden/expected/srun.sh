@@ -49,7 +49,7 @@ on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=1 GROUP_RANK=$SLURM_NODEID
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        /opt/python/bin/python3 -m pkg.train
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive /opt/python/bin/python3 -m pkg.train
 }
 
 # === How the nodes are started ===
@@ -58,6 +58,7 @@ start_nodes() {
     exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task="$cpus" \
         --kill-on-bad-exit=1 --wait=0 --export=ALL \
         --mpi=none \
+        --cpu-bind=none \
         --output="$attempt_dir/logs/node-%n.rank-%t.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null
 }
@@ -70,7 +71,7 @@ job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800 --busy-after=7200 --samp
 job_check=(--gpus=1 --interfaces=ib0 --python=/opt/python/bin/python3)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm rendezvous node_check watch node step_srun end_srun end_successor exit
+    programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

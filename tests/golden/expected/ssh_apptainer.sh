@@ -43,7 +43,7 @@ on_each_node() {
         --bind /home/alice/project \
         /images/torch.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
-        python3 "$HPC_LAUNCH_CODE"/train.py
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 inside() { # for `hpc-launch shell`, on a node
     exec apptainer exec --no-eval --nv --no-home \
@@ -81,8 +81,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_ssh in_place attempt claim records signals variables fresh environment image_variables rendezvous
-    node_check_image hand_over node_check_ssh node_check watch prepare_ssh await_notes run_noted end_together each_slot
-    step_ssh exit
+    node_check_image hand_over node_check_ssh node_check watch bind_ranks prepare_ssh await_notes run_noted end_together
+    each_slot step_ssh exit
 )
 
 # ===== Below: the same in every job =====

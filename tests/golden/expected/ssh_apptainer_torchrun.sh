@@ -46,7 +46,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 inside() { # for `hpc-launch shell`, on a node
     exec apptainer exec --no-eval --nv --no-home \
@@ -83,7 +83,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_ssh in_place attempt claim records signals variables fresh environment image_variables rendezvous
-    node_check_image hand_over node_check_ssh node_check watch prepare_ssh await_notes run_noted step_ssh exit
+    node_check_image hand_over node_check_ssh node_check watch bind_ranks prepare_ssh await_notes run_noted step_ssh
+    exit
 )
 
 # ===== Below: the same in every job =====

@@ -39,7 +39,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === Values for the part below ===
@@ -54,7 +54,7 @@ job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"'/it'\''s'; }
 job_checkpoint=('step-(\d+)')
 job_parts=(
     messages job_ssh in_place attempt claim records signals variables resume environment programs rendezvous hand_over
-    copies node_check_ssh node_check watch prepare_ssh await_notes run_noted step_ssh exit
+    copies node_check_ssh node_check watch bind_ranks prepare_ssh await_notes run_noted step_ssh exit
 )
 
 # ===== Below: the same in every job =====

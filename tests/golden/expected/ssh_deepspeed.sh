@@ -31,7 +31,7 @@ on_nodes_first() { # once, before anything else is started there
 }
 # ssh_deepspeed.yaml:5. One DeepSpeed launcher per node, told its rank: no ssh between nodes.
 on_each_rank() { # started by DeepSpeed's launcher
-    exec python3 "$HPC_LAUNCH_CODE"/train.py "$@"
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py "$@"
 }
 on_each_node() {
     local node=$HPC_LAUNCH_NODE
@@ -53,7 +53,8 @@ job_hosts=(gpu1 gpu2) job_lease=yes job_addresses=(10.0.0.1 10.0.0.2) job_slots=
 job_interfaces=(ens1f0 ens1f0) job_step=ssh
 job_parts=(
     messages job_ssh in_place attempt claim records signals variables fresh environment programs rendezvous hand_over
-    node_check_ssh node_check watch hostfile_slots await_child deepspeed prepare_ssh await_notes run_noted step_ssh exit
+    node_check_ssh node_check watch bind_ranks hostfile_slots await_child deepspeed prepare_ssh await_notes run_noted
+    step_ssh exit
 )
 
 # ===== Below: the same in every job =====

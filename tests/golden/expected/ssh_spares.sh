@@ -35,7 +35,7 @@ on_each_node() {
     export RANK=$HPC_LAUNCH_RANK LOCAL_RANK=$HPC_LAUNCH_LOCAL_RANK WORLD_SIZE=16
     export LOCAL_WORLD_SIZE=8 GROUP_RANK=$HPC_LAUNCH_NODE NODE_RANK=$HPC_LAUNCH_NODE
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        python3 "$HPC_LAUNCH_CODE"/train.py
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === Values for the part below ===
@@ -48,8 +48,8 @@ job_hosts=(gpu1 gpu2) job_lease=yes job_spares=1 job_spare_hosts=(gpu3) job_addr
 job_slots=(8 8) job_first_ranks=(0 8) job_interfaces=(ens1f0 ens1f0) job_step=ssh job_processes=16
 job_parts=(
     messages job_ssh in_place attempt claim records signals variables fresh environment programs rendezvous hand_over
-    node_check_ssh node_check watch prepare_ssh hold hold_spares await_notes run_noted end_together each_slot step_ssh
-    exit
+    node_check_ssh node_check watch bind_ranks prepare_ssh hold hold_spares await_notes run_noted end_together each_slot
+    step_ssh exit
 )
 
 # ===== Below: the same in every job =====

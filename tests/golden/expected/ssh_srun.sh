@@ -36,7 +36,7 @@ on_each_node() {
     local node=$HPC_LAUNCH_NODE
     export LOCAL_WORLD_SIZE="${job_slots[node]}" GROUP_RANK=$HPC_LAUNCH_NODE NODE_RANK=$HPC_LAUNCH_NODE
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        python3 "$HPC_LAUNCH_CODE"/train.py
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === Values for the part below ===
@@ -50,7 +50,7 @@ job_slots=(8 8 4) job_first_ranks=(0 8 16) job_devices=('' '' '0,1,2,3') job_int
 job_step=ssh job_processes=20
 job_parts=(
     messages job_ssh in_place attempt claim records signals variables fresh environment programs rendezvous hand_over
-    node_check_ssh node_check watch prepare_ssh await_notes run_noted end_together each_slot step_ssh exit
+    node_check_ssh node_check watch bind_ranks prepare_ssh await_notes run_noted end_together each_slot step_ssh exit
 )
 
 # ===== Below: the same in every job =====

@@ -49,7 +49,7 @@ on_each_node() {
         --rdzv-backend=c10d --rdzv-endpoint="$endpoint" --rdzv-id="$HPC_LAUNCH_JOB_ID" \
         --rdzv-conf="is_host=$is_host,read_timeout=300" --local-addr="$address" \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === Values for the part below ===
@@ -64,7 +64,7 @@ job_step=ssh
 job_secrets=(WANDB_API_KEY)
 job_parts=(
     messages job_ssh in_place attempt claim records signals variables fresh environment programs secrets rendezvous
-    hand_over node_check_ssh node_check guard watch prepare_ssh await_notes run_noted step_ssh exit
+    hand_over node_check_ssh node_check guard watch bind_ranks prepare_ssh await_notes run_noted step_ssh exit
 )
 
 # ===== Below: the same in every job =====

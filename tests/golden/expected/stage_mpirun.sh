@@ -48,7 +48,7 @@ on_each_node() {
         --nnodes=4 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === How the nodes are started ===
@@ -73,8 +73,8 @@ job_step=mpirun job_tasks_per_node=1 job_each_process=''
 job_stage='the nodes are started by mpirun'                  # stage_mpirun.yaml:6
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm address_by_ip rendezvous node_check watch stage_unsupported hand_over await_notes
-    run_noted step_mpi exit
+    programs rendezvous_slurm address_by_ip rendezvous node_check watch bind_ranks stage_unsupported hand_over
+    await_notes run_noted step_mpi exit
 )
 
 # ===== Below: the same in every job =====

@@ -60,7 +60,7 @@ job_rendezvous() {
 # === What runs on each node ===
 # strategy_fsdp2_deepspeed.yaml:5. One DeepSpeed launcher per node, told its rank: no ssh between nodes.
 on_each_rank() { # started by DeepSpeed's launcher
-    exec python3 "$HPC_LAUNCH_CODE"/run_clm.py "$@"
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/run_clm.py "$@"
 }
 on_each_node() {
     local node=$SLURM_NODEID
@@ -93,8 +93,8 @@ job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800 --busy-after=7200 --samp
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/run_clm.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs strategy rendezvous_slurm rendezvous node_check watch hostfile await_child deepspeed node step_srun
-    end_srun end_successor exit
+    programs strategy rendezvous_slurm rendezvous node_check watch bind_ranks hostfile await_child deepspeed node
+    step_srun end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

@@ -119,7 +119,7 @@ on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$SLURM_NODEID
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        python3 "$HPC_LAUNCH_CODE"/train.py
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py
 }
 
 # === How the nodes are started ===
@@ -128,6 +128,7 @@ start_nodes() {
     exec srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task="$cpus" \
         --kill-on-bad-exit=1 --wait=0 --export=ALL \
         --mpi=none \
+        --cpu-bind=none \
         --output="$attempt_dir/logs/node-%n.rank-%t.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null
 }
@@ -140,7 +141,7 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs strategy rendezvous_slurm rendezvous node_check watch node step_srun end_srun end_successor exit
+    programs strategy rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun end_successor exit
 )
 
 # ===== Below: the same in every job =====

@@ -5,13 +5,13 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=aa100                                    # alpine.yaml:53
-#SBATCH --qos=gpu-normal                                     # alpine.yaml:53
+#SBATCH --partition=aa100                                    # alpine.yaml:54
+#SBATCH --qos=gpu-normal                                     # alpine.yaml:54
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # alpine.yaml:29
-#SBATCH --gres=gpu:a100-40gb:3                               # alpine.yaml:33
-#SBATCH --mem=243G                                           # alpine.yaml:31
+#SBATCH --cpus-per-task=64                                   # alpine.yaml:30
+#SBATCH --gres=gpu:a100-40gb:3                               # alpine.yaml:34
+#SBATCH --mem=243G                                           # alpine.yaml:32
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -19,6 +19,7 @@
 
 # === Environment ===
 job_environment() {
+    private_caches /scratch/alpine/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -45,7 +46,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=3 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -65,8 +66,9 @@ job_nodes=2 job_programs=(python3) job_cpus_per_task=64 job_time_limit=900 job_n
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=3 --gpu-vendor=nvidia --gpu-model=a100-40gb --memory-mib=248832 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
-    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun
+    exit
 )
 
 # ===== Below: the same in every job =====

@@ -34,8 +34,8 @@ job_environment() {
     export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
     export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
     export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
-    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
+    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
 }
 
 # === Rendezvous ===
@@ -47,7 +47,7 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:11
+    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:12
 }
 # default. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
@@ -64,7 +64,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -111,7 +111,7 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment image_variables rendezvous_slurm rendezvous node_check_image node_check watch
+    private_folder environment image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks
     prepare_slurm node step_srun end_srun exit
 )
 

@@ -5,13 +5,13 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu_cuda                                 # bunya.yaml:76
-#SBATCH --qos=gpu                                            # bunya.yaml:76
+#SBATCH --partition=gpu_cuda                                 # bunya.yaml:77
+#SBATCH --qos=gpu                                            # bunya.yaml:77
 #SBATCH --account=a_abc                                      # user.yaml:46
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=128                                  # 2 GPUs with 64 CPUs each
-#SBATCH --gres=gpu:h100:2                                    # bunya.yaml:76
+#SBATCH --gres=gpu:h100:2                                    # bunya.yaml:77
 #SBATCH --mem=1400000M                                       # 2 GPUs with 700000M each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
@@ -53,7 +53,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=2 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -99,7 +99,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    image_variables rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun exit
+    image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks node step_srun end_srun
+    exit
 )
 
 # ===== Below: the same in every job =====

@@ -5,13 +5,13 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu_cuda                                 # bunya.yaml:76
-#SBATCH --qos=gpu                                            # bunya.yaml:76
+#SBATCH --partition=gpu_cuda                                 # bunya.yaml:77
+#SBATCH --qos=gpu                                            # bunya.yaml:77
 #SBATCH --account=a_abc                                      # user.yaml:46
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=128                                  # 2 GPUs with 64 CPUs each
-#SBATCH --gres=gpu:h100:2                                    # bunya.yaml:76
+#SBATCH --gres=gpu:h100:2                                    # bunya.yaml:77
 #SBATCH --mem=1400000M                                       # 2 GPUs with 700000M each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
@@ -20,6 +20,7 @@
 
 # === Environment ===
 job_environment() {
+    private_caches /scratch/user/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -46,7 +47,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=2 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -66,8 +67,9 @@ job_nodes=2 job_programs=(python3) job_cpus_per_task=128 job_time_limit=900 job_
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=2 --gpu-vendor=nvidia --gpu-model=h100 --memory-mib=2000000 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
-    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun
+    exit
 )
 
 # ===== Below: the same in every job =====

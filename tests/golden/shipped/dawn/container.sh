@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=pvc9                                     # dawn.yaml:27; third party, 2026-11-26
+#SBATCH --partition=pvc9                                     # dawn.yaml:28; third party, 2026-11-26
 #SBATCH --account=ABC-DAWN-GPU                               # user.yaml:55
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # dawn.yaml:20; third party, 2025-06-03
-#SBATCH --gres=gpu:4                                         # dawn.yaml:23; third party, 2025-06-03
+#SBATCH --cpus-per-task=96                                   # dawn.yaml:21; third party, 2025-06-03
+#SBATCH --gres=gpu:4                                         # dawn.yaml:24; third party, 2025-06-03
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -19,8 +19,8 @@
 
 # === Environment ===
 job_environment() {
-    module purge                                             # dawn.yaml:33; third party, 2026-11-26
-    module load default-dawn || die 'module load default-dawn failed' # dawn.yaml:34; third party, 2026-11-26
+    module purge                                             # dawn.yaml:34; third party, 2026-11-26
+    module load default-dawn || die 'module load default-dawn failed' # dawn.yaml:35; third party, 2026-11-26
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

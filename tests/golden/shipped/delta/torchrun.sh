@@ -30,7 +30,7 @@ job_environment() {
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
     export NCCL_SOCKET_IFNAME=hsn                            # ncsa.yaml:14
-    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
+    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:11; without the plugin, the job fails instead of falling back to TCP
 }
 
 # === Rendezvous ===
@@ -49,7 +49,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -68,10 +68,10 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=64 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=235520 --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=235520 --interfaces=hsn --full --tasks=4 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm address_by_ip rendezvous node_check watch node step_srun end_srun exit
+    programs rendezvous_slurm address_by_ip rendezvous node_check watch bind_ranks node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

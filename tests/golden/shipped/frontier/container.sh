@@ -37,8 +37,8 @@ job_environment() {
     export no_proxy='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:88
     export NO_PROXY='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:88
     export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # frontier.yaml:68
-    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
+    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
     export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
     export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:18
@@ -62,7 +62,7 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:11
+    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:12
 }
 # frontier.yaml:92. srun starts each process, which takes its rank from the variables set there.
 on_each_node() {
@@ -113,7 +113,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=7 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=524288 --interfaces=hsn0:hsn1:hsn2:hsn3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=524288 --interfaces=hsn0:hsn1:hsn2:hsn3 --full --tasks=8 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=APPTAINERENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT

@@ -19,6 +19,7 @@
 
 # === Environment ===
 job_environment() {
+    private_caches /lustre/orion/abc123/scratch/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     module load PrgEnv-gnu/8.7.0 || die 'module load PrgEnv-gnu/8.7.0 failed' # frontier.yaml:80
     module load cpe/26.03 || die 'module load cpe/26.03 failed' # frontier.yaml:80
     module load miniforge3/23.11.0-0 || die 'module load miniforge3/23.11.0-0 failed' # frontier.yaml:80
@@ -40,8 +41,8 @@ job_environment() {
     export no_proxy='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:88
     export NO_PROXY='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:88
     export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # frontier.yaml:68
-    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
+    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
     export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
     export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:18
@@ -67,7 +68,7 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:11
+    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:12
 }
 # frontier.yaml:92. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
@@ -78,7 +79,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -96,11 +97,11 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=56 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=524288 --interfaces=hsn0:hsn1:hsn2:hsn3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=524288 --interfaces=hsn0:hsn1:hsn2:hsn3 --full --tasks=8 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment programs rendezvous_slurm address_by_ip rendezvous node_check watch prepare_slurm node
-    step_srun end_srun exit
+    private_folder environment programs rendezvous_slurm address_by_ip rendezvous node_check watch bind_ranks
+    prepare_slurm node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

@@ -72,7 +72,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
@@ -114,7 +114,7 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=8 --gpu-vendor=nvidia --interfaces=enp0s12 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    rendezvous_slurm rendezvous within node_check_image node_check watch node step_srun end_srun exit
+    rendezvous_slurm rendezvous within node_check_image node_check watch bind_ranks node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

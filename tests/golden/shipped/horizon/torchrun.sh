@@ -43,7 +43,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=2 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -61,7 +61,8 @@ job_check=(--gpus=2 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_
 job_tasks_per_node=1 job_each_process=''
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm rendezvous hand_over node_check_ibrun node_check watch await_notes run_noted step_mpi exit
+    programs rendezvous_slurm rendezvous hand_over node_check_ibrun node_check watch bind_ranks await_notes run_noted
+    step_mpi exit
 )
 
 # ===== Below: the same in every job =====

@@ -125,7 +125,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=288 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --full --tasks=4 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=APPTAINERENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT

@@ -17,6 +17,7 @@
 
 # === Environment ===
 job_environment() {
+    private_caches /scratch/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     module load StdEnv/2023 || die 'module load StdEnv/2023 failed' # alliance.yaml:19
     module load python/3.12 || die 'module load python/3.12 failed' # alliance.yaml:19
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
@@ -45,7 +46,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -65,8 +66,9 @@ job_nodes=2 job_programs=(python3) job_cpus_per_task=64 job_time_limit=900 job_n
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=l40s --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
-    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun
+    exit
 )
 
 # ===== Below: the same in every job =====

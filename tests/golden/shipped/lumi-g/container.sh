@@ -19,9 +19,9 @@
 
 # === Environment ===
 job_environment() {
-    module use /appl/local/laifs/modules || die 'module use /appl/local/laifs/modules failed' # lumi-g.yaml:73
-    private_folder /scratch/project_465000001/alice/torch_home || die '/scratch/project_465000001/alice/torch_home cannot be created, belongs to another user, or can be replaced by one' # lumi-g.yaml:79
-    module load lumi-aif-singularity-bindings || die 'module load lumi-aif-singularity-bindings failed' # lumi-g.yaml:82
+    module use /appl/local/laifs/modules || die 'module use /appl/local/laifs/modules failed' # lumi-g.yaml:79
+    private_caches /scratch/project_465000001/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
+    module load lumi-aif-singularity-bindings || die 'module load lumi-aif-singularity-bindings failed' # lumi-g.yaml:86
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -32,9 +32,8 @@ job_environment() {
     export OMP_NUM_THREADS=7                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
     export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:69
-    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:79
+    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
     export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:71
 }
 
@@ -47,7 +46,7 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:11
+    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:12
 }
 # default. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
@@ -58,6 +57,7 @@ on_each_node() {
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
+        --bind /scratch/project_465000001 \
         /appl/local/laifs/containers/lumi-multitorch-latest.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         python3 -m torch.distributed.run \
@@ -72,6 +72,7 @@ inside() { # for `hpc-launch shell`, on a node
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
+        --bind /scratch/project_465000001 \
         /appl/local/laifs/containers/lumi-multitorch-latest.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         "$@"
@@ -81,6 +82,7 @@ python_in_image() { # for the node check: start Python as the training does; wha
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
+        --bind /scratch/project_465000001 \
         /appl/local/laifs/containers/lumi-multitorch-latest.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         /bin/sh -c 'echo "hpc-launch: started" >&2; exec "$0" "$@" 2>&1' \
@@ -101,13 +103,13 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=56 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=491520 --interfaces=hsn0:hsn1:hsn2:hsn3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=491520 --interfaces=hsn0:hsn1:hsn2:hsn3 --full --tasks=8 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=SINGULARITYENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS
-    TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE NCCL_SOCKET_IFNAME MIOPEN_USER_DB_PATH MIOPEN_CUSTOM_CACHE_DIR TORCH_HOME
-    NCCL_NET_GDR_LEVEL
+    TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE NCCL_SOCKET_IFNAME HF_HOME TORCH_HOME TRITON_CACHE_DIR PIP_CACHE_DIR
+    UV_CACHE_DIR MIOPEN_USER_DB_PATH MIOPEN_CUSTOM_CACHE_DIR NCCL_NET_GDR_LEVEL
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh

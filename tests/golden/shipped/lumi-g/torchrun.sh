@@ -19,7 +19,7 @@
 
 # === Environment ===
 job_environment() {
-    private_folder /scratch/project_465000001/alice/torch_home || die '/scratch/project_465000001/alice/torch_home cannot be created, belongs to another user, or can be replaced by one' # lumi-g.yaml:79
+    private_caches /scratch/project_465000001/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -29,10 +29,9 @@ job_environment() {
     export OMP_NUM_THREADS=7                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
     export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:69
-    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:79
-    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
+    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
+    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:11; without the plugin, the job fails instead of falling back to TCP
     export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:71
 }
 
@@ -45,7 +44,7 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:11
+    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:12
 }
 # --set launcher=torchrun. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
@@ -74,7 +73,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=56 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=491520 --interfaces=hsn0:hsn1:hsn2:hsn3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=491520 --interfaces=hsn0:hsn1:hsn2:hsn3 --full --tasks=8 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
     private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks prepare_slurm node

@@ -24,6 +24,7 @@
 
 # === Environment ===
 job_environment() {
+    private_caches /gpfs/scratch/abc01/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     module load singularity || die 'module load singularity failed' # marenostrum5.yaml:55; third party, 2026-08-13
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
@@ -66,7 +67,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -115,12 +116,12 @@ job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS
     TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE HF_HUB_OFFLINE TRANSFORMERS_OFFLINE HF_DATASETS_OFFLINE NCCL_SOCKET_IFNAME
-    NCCL_IB_HCA NCCL_NET
+    NCCL_IB_HCA NCCL_NET HF_HOME TORCH_HOME TRITON_CACHE_DIR PIP_CACHE_DIR UV_CACHE_DIR
 )
 job_parts=(
-    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    image_variables rendezvous_slurm address_by_ip rendezvous node_check_image node_check watch node step_srun end_srun
-    exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment image_variables rendezvous_slurm address_by_ip rendezvous node_check_image node_check
+    watch bind_ranks node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

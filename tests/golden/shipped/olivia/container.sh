@@ -74,7 +74,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -111,7 +111,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=288 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=827392 --interfaces=hsn0:hsn1:hsn2:hsn3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=827392 --interfaces=hsn0:hsn1:hsn2:hsn3 --full --tasks=4 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=APPTAINERENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
@@ -123,7 +123,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    image_variables rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun exit
+    image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks node step_srun end_srun
+    exit
 )
 
 # ===== Below: the same in every job =====

@@ -21,6 +21,7 @@
 job_environment() {
     module reset                                             # olivia.yaml:40
     module use /cluster/work/support/pytorch_module || die 'module use /cluster/work/support/pytorch_module failed' # olivia.yaml:41
+    private_caches /cluster/work/projects/nn0001k/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches_in_work.yaml:15
     module load NRIS/GPU || die 'module load NRIS/GPU failed' # olivia.yaml:43
     module load NCCL/2.26.6-GCCcore-14.2.0-CUDA-12.8.0 || die 'module load NCCL/2.26.6-GCCcore-14.2.0-CUDA-12.8.0 failed' # olivia.yaml:43
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
@@ -38,7 +39,7 @@ job_environment() {
     export no_proxy=localhost,127.0.0.1                      # olivia.yaml:35
     export NO_PROXY=localhost,127.0.0.1                      # olivia.yaml:35
     export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # olivia.yaml:36
-    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
+    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:11; without the plugin, the job fails instead of falling back to TCP
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
     export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
     export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:18
@@ -68,7 +69,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -86,10 +87,11 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=288 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=827392 --interfaces=hsn0:hsn1:hsn2:hsn3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=827392 --interfaces=hsn0:hsn1:hsn2:hsn3 --full --tasks=4 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
-    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun
+    exit
 )
 
 # ===== Below: the same in every job =====

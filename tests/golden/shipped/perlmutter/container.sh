@@ -97,7 +97,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=32 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --full --tasks=4 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks node step_srun end_srun exit

@@ -33,7 +33,7 @@ job_environment() {
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
     export NCCL_SOCKET_IFNAME=hsn                            # perlmutter.yaml:63
-    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
+    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:11; without the plugin, the job fails instead of falling back to TCP
     export FI_MR_CACHE_MONITOR=userfaultfd                   # perlmutter.yaml:66
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # perlmutter.yaml:67
     export NCCL_CROSS_NIC=1                                  # perlmutter.yaml:68
@@ -75,7 +75,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=128 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn --full --tasks=4 --fabric=Slingshot --transport=fatal --quick --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun exit

@@ -27,8 +27,8 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=8                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
+    export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
+    export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
 }
 
 # === Rendezvous ===
@@ -40,7 +40,7 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:11
+    private_folder /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/alice-miopen-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # amd.yaml:12
 }
 # --set launcher=torchrun. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
@@ -51,7 +51,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -72,8 +72,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=235520 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment programs rendezvous_slurm rendezvous node_check watch prepare_slurm node step_srun
-    end_srun exit
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks prepare_slurm node
+    step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

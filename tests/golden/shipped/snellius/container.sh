@@ -51,7 +51,7 @@ on_each_node() {
         --bind /scratch-shared/alice \
         /projects/0/prjs0001/pytorch.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
-        python3 "$HPC_LAUNCH_CODE"/train.py \
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
         --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -81,6 +81,7 @@ start_nodes() {
     # When one process fails the others end too; when one ends well the others, which may still save, go on.
     exec srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task="$cpus" \
         --kill-on-bad-exit=1 --wait=0 --export=ALL \
+        --cpu-bind=none \
         --output="$attempt_dir/logs/node-%n.rank-%t.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null
 }
@@ -98,7 +99,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    image_variables rendezvous_slurm rendezvous node_check_image node_check watch node step_srun end_srun exit
+    image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks node step_srun end_srun
+    exit
 )
 
 # ===== Below: the same in every job =====

@@ -17,6 +17,7 @@
 
 # === Environment ===
 job_environment() {
+    private_caches /scratch/work/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches_in_work.yaml:15
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -43,7 +44,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -63,8 +64,9 @@ job_nodes=2 job_programs=(python3) job_cpus_per_task=48 job_time_limit=900 job_n
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
-    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm rendezvous node_check watch node step_srun end_srun exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
+    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun
+    exit
 )
 
 # ===== Below: the same in every job =====

@@ -51,7 +51,7 @@ on_each_node() {
         --nnodes=2 --nproc-per-node=1 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py \
+        --no-python bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
@@ -98,8 +98,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    image_variables rendezvous_slurm rendezvous node_check_image node_check watch hand_over await_notes run_noted
-    step_mpi exit
+    image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks hand_over await_notes
+    run_noted step_mpi exit
 )
 
 # ===== Below: the same in every job =====
