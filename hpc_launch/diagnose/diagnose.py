@@ -183,7 +183,7 @@ def _unknown(subject: DiagnosisInput) -> Candidate:
         if scan.last_line.strip() and scan.last_line.isprintable()
     ]
     if evidence.alive:
-        return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice="still running; no failure so far")
+        return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice="it still runs; no failure so far")
     recorded = evidence.of_a_run or evidence.end is not None or evidence.scheduler is not None
     if recorded or subject.solid or not quotes or any(last_word(scan) for scan in evidence.logs):
         return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]))
