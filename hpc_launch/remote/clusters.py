@@ -74,14 +74,11 @@ def in_login_shell(line: str) -> str:
     return f"exec sh -c {quote('exec 3>&1 >&2; exec bash -lc ' + quote(f'exec >&3 3>&-; {line}'))}"
 
 
-def ask_host(host: str, line: str, *, ask: bool = True, text: str = "", timeout_s: float = ASK_S) -> str:
-    """What a line of bash prints on a login node. Raises Unreachable, and UsageError with what it said if it fails.
-
-    `text`: its input.
-    """
-    command = [*connection(ask=ask), "-T", "--", host, in_login_shell(line)]
+def ask_host(host: str, line: str, *, timeout_s: float = ASK_S) -> str:
+    """What a line of bash prints on a login node. Raises Unreachable, and UsageError with what it said if it fails."""
+    command = [*connection(ask=True), "-T", "--", host, in_login_shell(line)]
     try:
-        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=timeout_s, check=False)
+        done = subprocess.run(command, input=b"", capture_output=True, timeout=timeout_s, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unreachable(f"{host} does not answer over ssh: {error}") from error
     if done.returncode == SSH_FAILED:
