@@ -7,17 +7,8 @@ import click
 from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 
-ABOUT = {
-    "add": "check the login to a cluster, and install this hpc-launch there",
-    "list": "list the clusters with their state and version",
-}
 
-
-def _load(name: str) -> click.Command:
-    return add if name == "add" else list_
-
-
-@click.group("clusters", cls=LazyGroup, about=ABOUT, load=_load)
+@click.group("clusters", cls=LazyGroup)
 def command() -> None:
     """Use clusters from a machine without Slurm: `hpc-launch submit job.yaml --on NAME`.
 
@@ -27,7 +18,7 @@ def command() -> None:
     """
 
 
-@click.command("add")
+@command.command("add", short_help="check the login to a cluster, and install this hpc-launch there")
 @click.argument("name")
 @click.option("--host", metavar="HOST", help="The login node, as ssh knows it. Default: NAME.")
 @site_option
@@ -53,7 +44,7 @@ def add(name: str, host: str | None, site: str | None, as_json: bool) -> None:
     print_note(f"submit there with: hpc-launch submit job.yaml --on {cluster.name}")
 
 
-@click.command("list")
+@command.command("list", short_help="list the clusters with their state and version")
 @json_option
 def list_(as_json: bool) -> None:
     """List the clusters, whether each is connected now, and its version.
