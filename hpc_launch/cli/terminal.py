@@ -107,9 +107,12 @@ def run_guarded(group: click.Group, arguments: Sequence[str] | None = None) -> i
             if isinstance(error, RunElsewhere):
                 # The run's first host does the same, with the folder of the run there.
                 return run_there(error.host, [str(error.folder) if one == error.text else one for one in sys.argv[1:]])
-            if isinstance(error, UnknownRun) and (cluster := _cluster_of(error.text)):
-                at = 1 + next(at for at, word in enumerate(args) if not word.startswith("-"))  # after the verb
-                return run_guarded(group, [*args[:at], f"--on={cluster}", *args[at:]])
+            if isinstance(error, UnknownRun):
+                from hpc_launch.remote.forward import cluster_of
+
+                if cluster := cluster_of(error.text):
+                    at = 1 + next(at for at, word in enumerate(args) if not word.startswith("-"))  # after the verb
+                    return run_guarded(group, [*args[:at], f"--on={cluster}", *args[at:]])
             print_error(error)
             return error.exit_code
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
@@ -166,12 +169,6 @@ def _save_crash_report(error: Exception) -> None:
         where = "the report above"
     click.echo(visible(f"error: internal error: {type(error).__name__}: {error}"), err=True)
     click.echo(f"hint: report this bug and attach {where}; check it for private data first", err=True)
-
-
-def _cluster_of(run: str) -> str | None:
-    from hpc_launch.remote.forward import cluster_of
-
-    return cluster_of(run)
 
 
 def run_on_cluster(name: str, given: Mapping[str, Any], *, takes_site: bool) -> int:
