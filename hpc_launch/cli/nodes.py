@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,8 +16,9 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_answer, json_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.hostlist import expand
+from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.node_health_store import NodeHealthStore, cannot_write
-from hpc_launch.site_tools.site_nodes import detected_site, node_health_store, site_leases
+from hpc_launch.site_tools.site_nodes import node_health_store, site_leases
 from hpc_launch.view.format_values import ago, aligned, clean, duration
 from hpc_launch.view.site_tables import lease_table
 
@@ -131,7 +133,7 @@ def _site_name(site: str | None) -> str:
     """The named site, $HPC_LAUNCH_SITE, or this machine's."""
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:
-        match = detected_site()
+        match = detect_site(Path.cwd()).required()
         print_note(f"site {match.name}: {match.reason}")
         name = match.name
     return name

@@ -14,11 +14,9 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.hostlist import SlotHost
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
-from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.schedulers.ssh.ssh_hosts import HostLeases, leases_of
 from hpc_launch.sites import this_machine
-from hpc_launch.sites.detect_profile import Match
 from hpc_launch.sites.read_profile import load_site_profile
 from hpc_launch.sites.this_machine import known_hosts
 
@@ -55,11 +53,6 @@ def site_leases(site: str) -> list[SiteHost]:
     hosts = site_hosts(site)
     leases = leases_of([host.name for host in hosts])
     return [SiteHost(host.name, host.slots, leases[host.name]) for host in hosts]
-
-
-def detected_site() -> Match:
-    """The site of this machine. Raises Refused where none or several match, Unreachable as the detection does."""
-    return detect_site(Path.cwd()).required()
 
 
 def node_health_store(site: str) -> NodeHealthStore:
