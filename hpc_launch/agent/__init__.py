@@ -6,6 +6,7 @@ Standard library of Python 3.6 or later. They import nothing else of hpc_launch,
 import os
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from typing import List, Union
 
@@ -48,7 +49,8 @@ def write_atomic(path: Path, content: Union[str, bytes], *, mode: int = 0o644, s
                 os.fsync(descriptor)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(OSError):
+            os.unlink(temporary)
         raise
 
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from importlib.metadata import distribution
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from hpc_launch import __version__
 from hpc_launch.base.errors import UsageError
+from hpc_launch.base.installed import module_command
 from hpc_launch.job.shell_text import quote
 from hpc_launch.remote.clusters import Cluster, ConnectionLost, ask_host, connection, keep
 from hpc_launch.service.listener import Listener
@@ -105,7 +105,7 @@ def copy_to(host: str, words: list[str], folder: str, text: str = "") -> None:
 
 
 def _pip(*words: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([*module_command("pip"), *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise UsageError(f"pip {words[0]} failed: {done.stderr.strip()[-2000:]}", "it needs a package index here")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from bisect import bisect_left
@@ -104,7 +105,7 @@ def run_links(run: RunFolder) -> dict[str, str]:
             found = TRACKER.search(stream.read(LONGEST))
             links |= {"tracker": found[1].decode("ascii", "replace")} if found else {}
         links["logs"] = attempt.logs.absolute().as_uri()
-    return links | {name: (run.path / name).absolute().as_uri() for name in FOLDERS if (run.path / name).is_dir()}
+    return links | {name: (run.path / name).absolute().as_uri() for name in FOLDERS if os.path.isdir(run.path / name)}
 
 
 def job_settings(run: RunFolder) -> dict[str, str]:
