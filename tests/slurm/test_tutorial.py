@@ -35,5 +35,6 @@ class ClusterReader:
 
 
 @pytest.mark.cluster
+@pytest.mark.prove  # test_learn.py does the same with the other commands
 def test_from_nothing_to_a_job(cluster: Cluster, user_dir: Path) -> None:
     assert len(follow("tutorials/your-cluster.md", ClusterReader(cluster, user_dir))) > 5

@@ -18,7 +18,7 @@ first() { # the delay is over, and no earlier job lives that waits for no delay
 over() { # cancelled, or the spool folder was deleted
     [ -e cancel ] || [ ! -e lock ]
 }
-: >delayed
+[ "$delay" -eq 0 ] || : >delayed
 note PENDING
 until over || first; do sleep 0.2; done
 if ! over; then
