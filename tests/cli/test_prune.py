@@ -26,12 +26,17 @@ MIB = 1 << 20
 NOW = ("prune", "--older-than", "0s")
 
 
+def until_final(home: Home, *runs: RunFolder) -> None:
+    """Wait for the scheduler to say for good how runs ended; `watch` may know it before."""
+    while not all(run.attempt(1).final.exists() for run in runs):
+        home.call("list")
+
+
 def ended(home: Home, *names: str, body: str = "true", folder: str | None = "/checkpoints") -> list[RunFolder]:
     """Runs that are over, with `checkpoint:` in their jobs: `folder` in the run folder, or an absolute one."""
     runs = [home.submit(body, name=name) for name in names]
     home.call("watch", *(run.name for run in runs), code=0 if body == "true" else 1)
-    while not all(run.attempt(1).final.exists() for run in runs):
-        home.call("list")  # `watch` may know the end before the scheduler has said so for good
+    until_final(home, *runs)
     for run in runs if folder is not None else ():
         plan = read_record(run.attempt(1).plan, PlanRecord)
         assert plan is not None
@@ -132,6 +137,7 @@ def test_a_run_that_lives_or_may_continue_stays(home: Home) -> None:
     let_go(running)
     home.call("watch", running.name, sweep.name)
     point = RunFolder(sweep.path / f"{sweep.name}.1")
+    until_final(home, running, point)
     for step in (1, 2):
         checkpoint(point, step)
     home.call(*NOW, "--yes")

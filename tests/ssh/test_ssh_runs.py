@@ -26,6 +26,7 @@ job = partial(job_of, nodes=3)
 
 
 @pytest.mark.torch
+@pytest.mark.prove  # tests/guides/test_pdsh_hosts.py starts one on uneven hosts, too
 def test_torchrun_trains_over_three_uneven_hosts(user: SshUser) -> None:
     sets = ["--set=nodes=3", "--set=processes_per_node=null", "--set=args.steps=4", "--set=retry.max_attempts=1"]
     log = user.completed(str(EXAMPLE / "job.yaml"), *sets, *SMALL)
