@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.base.shipped_yaml import read_shipped
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, ModelShape, ParallelLayout
@@ -93,9 +91,36 @@ def flags(
     return [(name,) if value is True else (name, str(value)) for name, value in given]
 
 
-_TABLES: dict[str, dict[str, str]] = read_shipped(Path(__file__).with_name("megatron_keys.yaml"), dict[str, Any])
-_MODEL_KEYS, _KEYS = _TABLES["model"], _TABLES["parallel"]
-"""The key of `model:` behind each size, and of `parallel:` behind each flag."""
+_MODEL_KEYS = {
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+    "heads": "heads",
+    "query_groups": "query_groups",
+    "num_experts": "experts",
+    "seq_length": "sequence",
+}
+"""The key of `model:` behind each size."""
+
+_KEYS = {
+    "--tensor-model-parallel-size": "tp",
+    "--pipeline-model-parallel-size": "pp",
+    "--context-parallel-size": "cp",
+    "--expert-model-parallel-size": "ep",
+    "--expert-tensor-parallel-size": "etp",
+    "--num-virtual-stages-per-pipeline-rank": "vpp",
+    "--decoder-first-pipeline-num-layers": "first_stage_layers",
+    "--decoder-last-pipeline-num-layers": "last_stage_layers",
+    "--account-for-embedding-in-pipeline-split": "count_embedding",
+    "--account-for-loss-in-pipeline-split": "count_loss",
+    "--micro-batch-size": "micro_batch",
+    "--global-batch-size": "global_batch",
+    "--sequence-parallel": "sequence_parallel",
+    "--use-distributed-optimizer": "distributed_optimizer",
+    "--overlap-grad-reduce": "overlap",
+    "--overlap-param-gather": "overlap",
+    "--no-overlap-p2p-communication": "vpp",
+}
+"""The key of `parallel:` behind each flag."""
 
 _STAGE_FLAGS = tuple(flag for flag, key in _KEYS.items() if key in UNEVEN_FIELDS)
 _OWN_STAGES = ("--pipeline-model-parallel-layout", "--hybrid-layer-pattern")
