@@ -8,8 +8,8 @@ import sys
 import click
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.manual import find_page, finding_text, page_text, pages, search
 from hpc_launch.cli.terminal import print_note
+from hpc_launch.view.manual import find_page, finding_text, page_text, pages, search
 
 MORE = 5
 """Further sections that are named."""

@@ -69,7 +69,7 @@ def explain_command(job: Path, key: str | None, site: str | None, sets: tuple[st
     hpc-launch explain HL201
     """
     if key is None and not os.path.exists(job):
-        from hpc_launch.cli.manual import finding_text
+        from hpc_launch.view.manual import finding_text
 
         if text := finding_text(str(job)):
             click.echo(text)

@@ -32,6 +32,7 @@ from hpc_launch.service.cancel import cancel as cancel_run
 from hpc_launch.service.check import check_file
 from hpc_launch.service.resubmit import resubmit as resubmit_run
 from hpc_launch.service.submit import submit as submit_checked
+from hpc_launch.view.manual import finding_text
 
 MOST_TEXT, MOST_MESSAGES = 60_000, 4_000
 """Bytes of an answer and of its messages: the last ones."""
@@ -141,13 +142,10 @@ def sites() -> dict[str, Any]:
 
 def finding(code: str) -> dict[str, Any]:
     """What a finding such as HL201 means, and what to do."""
-    from hpc_launch.base.installed import shipped
-
-    text = (shipped("docs") / "reference" / "findings.md").read_text("utf-8")
-    _, found, after = text.partition(f"## {code}")
-    if not found or not code.startswith("HL"):
+    text = finding_text(code)
+    if text is None:
         raise UsageError(f"no finding has the code {code}")
-    return _answer(found + after.partition("\n## ")[0])
+    return _answer(text)
 
 
 @contextmanager

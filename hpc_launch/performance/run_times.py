@@ -23,9 +23,9 @@ from hpc_launch.runs.records.node_records import (
 )
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
 from hpc_launch.runs.records.run_info import read_info
-from hpc_launch.runs.status.progress_reader import StepCurve
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import LAST, MARKS, ORDER, history
+from hpc_launch.runs.status.step_curve import StepCurve
 
 MAX_NODES = 1024
 START_NODES = 64

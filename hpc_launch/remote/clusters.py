@@ -47,10 +47,10 @@ class Cluster(Struct, frozen=True, kw_only=True):
         """The words of ssh up to the command. `ask`: it may ask for a password or a second factor."""
         return [*connection(ask=ask), *(["-t"] if terminal else ["-T"]), "--", self.host]
 
-    def command(self, words: Sequence[str], folder: str = "") -> list[str]:
-        """The line of bash that runs hpc-launch there with these words, in a folder."""
+    def command(self, words: Sequence[str], folder: str = "", program: str = "hpc-launch") -> str:
+        """The command that runs hpc-launch there, or another program of its environment, in a folder."""
         start = f"cd {quote(folder)} && " if folder else ""
-        return [in_login_shell(f"{start}exec {quote(self.environment)}/bin/hpc-launch {' '.join(map(quote, words))}")]
+        return in_login_shell(f"{start}exec {quote(self.environment)}/bin/{program} {' '.join(map(quote, words))}")
 
 
 class ConnectionLost(Unreachable):

@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 from hpc_launch.agent.fan_out import SSH_FAILED
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import write_output
-from hpc_launch.job.shell_text import quote
 from hpc_launch.remote import clusters
-from hpc_launch.remote.clusters import Cluster, ConnectionLost, KnownRuns, in_login_shell
+from hpc_launch.remote.clusters import Cluster, ConnectionLost, KnownRuns
 from hpc_launch.remote.copy_code import copy_code
 from hpc_launch.service.listener import Listener
 
@@ -80,7 +79,7 @@ def run_on(name: str, call: Call, listener: Listener, show: Callable[[dict[str, 
     if call.verb == "logs":
         return _logs(cluster, words, listener, show)
     terminal = call.output is None and sys.stdin.isatty() and sys.stdout.isatty()
-    command = [*cluster.ssh(terminal=terminal), *cluster.command(words, folder)]
+    command = [*cluster.ssh(terminal=terminal), cluster.command(words, folder)]
     if call.output is not None:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
         if done.returncode == 0:
@@ -114,9 +113,7 @@ def _once(cluster: Cluster, words: list[str], folder: str, listener: Listener) -
     wait = "--wait" in words
     words = [one for one in words if one != "--wait"]
     token = secrets.token_hex(8)
-    start = f"cd {quote(folder)} && " if folder else ""
-    program = f"{quote(cluster.environment)}/bin/python -I -m hpc_launch.remote.once"
-    line = in_login_shell(f"{start}exec {program} {token} {' '.join(map(quote, words))} </dev/null")
+    line = cluster.command([token, *words], folder, "python -I -m hpc_launch.remote.once")
     text = ""
 
     def ask() -> int:
@@ -152,7 +149,7 @@ def _logs(cluster: Cluster, words: list[str], listener: Listener, show: Callable
     def ask() -> int:
         again = [f"--first={max(seen)[0]}"] if seen else []
         told = Counter[tuple[int, str]]()
-        command = [*cluster.ssh(), *cluster.command([*words, "--json", *again])]
+        command = [*cluster.ssh(), cluster.command([*words, "--json", *again])]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
             for line in process.stdout or ():
                 if not line.endswith(b"\n"):
@@ -198,7 +195,7 @@ def list_all(words: Sequence[str]) -> list[RunsThere]:
 def _listed(name: str, words: Sequence[str]) -> RunsThere:
     try:
         cluster = clusters.find(name)
-        (line,) = cluster.command(["list", "--json", *(words or [f"-n{MOST_RUNS}"])])
+        line = cluster.command(["list", "--json", *(words or [f"-n{MOST_RUNS}"])])
         done = subprocess.run(
             [*cluster.ssh(ask=False), line], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
         )

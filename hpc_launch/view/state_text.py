@@ -221,7 +221,7 @@ def interval_text(interval: CheckpointInterval) -> str:
     best = f"every {_precise(interval.best_s)} would lose the least, {share(interval.lost(interval.best_s))}"
     hours = number(seen.node_s / 3600)
     known = f"{counted(failures, 'failure')} in {hours} node hours of this site's runs"
-    size = f"{counted(interval.nodes, 'node')}"
+    size = counted(interval.nodes, "node")
     return f"{saves}; {best}; {known}: one in {_precise(interval.mtbf_s)} on {size}"
 
 

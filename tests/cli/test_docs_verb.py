@@ -23,7 +23,7 @@ def test_explain_prints_what_a_code_means(shared_home: Home, code: str) -> None:
 
 
 def test_every_code_is_explained(shared_home: Home) -> None:
-    from hpc_launch.cli.manual import finding_text
+    from hpc_launch.view.manual import finding_text
 
     assert not [code for code in FindingCode if f"**{code.heading}.**" not in (finding_text(code.value) or "")]
 
