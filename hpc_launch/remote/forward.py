@@ -11,17 +11,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hpc_launch.agent.fan_out import SSH_FAILED
-from hpc_launch.base.errors import UserError
+from hpc_launch.base.errors import Unreachable, UserError
 from hpc_launch.base.files import write_output
 from hpc_launch.remote import clusters
 from hpc_launch.remote.clusters import Cluster, ConnectionLost, KnownRuns
 from hpc_launch.remote.copy_code import copy_code
+from hpc_launch.remote.once import ASKED_S
 from hpc_launch.service.listener import Listener
 
 T = TypeVar("T")
@@ -48,6 +49,8 @@ class Call:
     """Whether the verb takes a site and none is named."""
     output: Path | None = None
     """The file of `-o`, which is written here."""
+    made: float = field(default_factory=time.time)
+    """When it was typed, in seconds since the epoch."""
 
     @property
     def verb(self) -> str:
@@ -75,7 +78,7 @@ def run_on(name: str, call: Call, listener: Listener, show: Callable[[dict[str, 
     if call.site and cluster.site is not None:
         words.append(f"--site={cluster.site}")
     if call.verb in ONCE:
-        return _once(cluster, words, folder, listener)
+        return _once(cluster, words, folder, listener, call.made + ASKED_S)
     if call.verb == "logs":
         return _logs(cluster, words, listener, show)
     terminal = call.output is None and sys.stdin.isatty() and sys.stdout.isatty()
@@ -108,8 +111,8 @@ def _connected(cluster: Cluster, listener: Listener, run: Callable[[], T], tries
     return run()
 
 
-def _once(cluster: Cluster, words: list[str], folder: str, listener: Listener) -> int:
-    """Run a verb once, however often the connection drops meanwhile; with `--wait`, follow its run then."""
+def _once(cluster: Cluster, words: list[str], folder: str, listener: Listener, until: float) -> int:
+    """Run a verb once, however often the connection drops `until` then; with `--wait`, follow its run afterwards."""
     wait = "--wait" in words
     words = [one for one in words if one != "--wait"]
     token = secrets.token_hex(8)
@@ -118,6 +121,9 @@ def _once(cluster: Cluster, words: list[str], folder: str, listener: Listener) -
 
     def ask() -> int:
         nonlocal text
+        if time.time() > until:  # this machine slept; the cluster may not know this request any more
+            hint = f"`hpc-launch list --on {cluster.name}` shows what was done"
+            raise Unreachable(f"{words[0]} was typed more than a day ago, and is not sent again", hint)
         done = subprocess.run([*cluster.ssh(), line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
         text = done.stdout.decode("utf-8", "replace")
         return _code(cluster, done.returncode)

@@ -2,21 +2,29 @@
 
 It runs on the login node. The first call with a token runs the verb in a session of its own, which a lost connection
 does not end; each further call waits for that one, and prints what it printed. If its machine failed meanwhile, nobody
-knows what it has done: it is not repeated.
+knows what it has done: it is not repeated. Later calls remove what an old one has left.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.user_dirs import make_private, state_folder
+
+ASKED_S = 86_400.0
+"""For how long a client may ask with one token. It may sleep for days between two calls."""
+KEPT_S = 14 * ASKED_S
+"""For how long the answer is kept. It must be longer: without the answer, a call with its token repeats the verb."""
 
 
 def once(folder: Path, words: list[str]) -> int:
@@ -50,6 +58,11 @@ def _run(folder: Path, words: list[str]) -> None:
             command = [*module_command("hpc_launch"), *words]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
         write_atomic(folder / "code", str(done.returncode))
+    oldest = time.time() - KEPT_S
+    for request in folder.parent.iterdir():
+        with suppress(OSError):  # another call removes it
+            if request.lstat().st_mtime < oldest:
+                shutil.rmtree(request)
 
 
 if __name__ == "__main__":
