@@ -64,6 +64,9 @@ fi
 if [[ $what == site || $what == test ]]; then
     install "what builds the site" --editable '.[site]'
 fi
+if [[ $what == test ]]; then
+    install "what releases are built and installed with" --editable '.[release]'
+fi
 if [[ $what == check || $what == test ]]; then
     install "the development tools" --editable '.[dev]'
 fi

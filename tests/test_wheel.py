@@ -1,4 +1,7 @@
-"""The built wheel alone in an empty environment, outside the checkout: it finds its files and submits the example."""
+"""The built wheel alone in an empty environment, outside the checkout: it finds its files and submits the example.
+
+pip installs it here for every test; uv and pipx do with `make prove`.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,31 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
+import zipfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
+import yaml
+
+import hpc_launch
 
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parent.parent
+ADDRESS = "https://git.example.org/team/hpc-launch"
+"""Where the workflows say that the repository is."""
+FRESH = "name: x\nsite: local\nlauncher: none\nscript: train.py\n"
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0, **more: str) -> str:
     """What a command prints in a clean environment: of the caller's only what pip needs to reach its packages."""
     kept = {
-        key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_")) or key.endswith("_proxy")
+        key: value
+        for key, value in os.environ.items()
+        if key.startswith(("PIP_", "SSL_", "UV_")) or key.endswith("_proxy")
     }
     environment = {**kept, "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(cwd), **more}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
@@ -31,7 +45,8 @@ def run(*command: str | Path, cwd: Path, code: int = 0, **more: str) -> str:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment that holds the wheel and what it asks for, and nothing else."""
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, REPOSITORY, cwd=folder)
+    build = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, REPOSITORY)
+    run(*build, cwd=folder, REPOSITORY_URL=ADDRESS)
     (wheel,) = folder.glob("hpc_launch-*.whl")
     venv.create(folder / "env", with_pip=True)
     python = folder / "env" / "bin" / "python"
@@ -43,6 +58,25 @@ def test_it_brings_neither_torch_nor_deepspeed(installed: Path) -> None:
     names = {path.name for path in (installed / "lib").glob("python*/site-packages/*")}
     assert not names & {"torch", "deepspeed", "pydantic"}
     assert "msgspec" in names
+
+
+def test_an_index_shows_what_it_is_where_it_comes_from_and_its_licence(installed: Path) -> None:
+    (folder,) = installed.glob("lib/python*/site-packages/hpc_launch-*.dist-info")
+    about = PathDistribution(folder).metadata
+    assert about["License-Expression"] == "MIT"
+    assert (folder / "licenses" / "LICENSE").read_text() == (REPOSITORY / "LICENSE").read_text()
+    assert {"Typing :: Typed", "Operating System :: POSIX :: Linux"} <= set(about.get_all("Classifier") or [])
+    links = dict(link.split(", ") for link in about.get_all("Project-URL") or [])
+    assert links["Source"] == ADDRESS
+    assert {"Changelog", "Documentation", "Issues"} <= set(links)
+    text = (folder / "METADATA").read_text()
+    assert f"]({ADDRESS}/blob/v{about['Version']}/docs/how-to/recovery.md)" in text
+    assert f"]({ADDRESS}/raw/v{about['Version']}/docs/images/run.svg)" in text
+    assert "](docs/" not in text
+
+
+def test_those_who_cite_it_name_this_version() -> None:
+    assert yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())["version"] == hpc_launch.__version__
 
 
 def test_type_checkers_find_the_types(installed: Path) -> None:
@@ -92,3 +126,61 @@ def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Pat
     said = run(launch, "submit", "job.yaml", "--wait", cwd=tmp_path, code=1)
     assert "No module named 'torch'" in said
     assert "<!DOCTYPE html>" in run(launch, "report", "@last", cwd=tmp_path)
+
+
+# --- Other ways to build and install it ---
+
+
+@pytest.fixture(scope="module")
+def uv() -> str:
+    """The program uv."""
+    return shutil.which("uv") or pytest.skip("needs uv: pip install -e '.[release]'")
+
+
+@pytest.fixture(scope="module")
+def built(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("built")
+    run(uv, "build", "--quiet", "--out-dir", folder, REPOSITORY, cwd=folder)
+    return folder
+
+
+@pytest.mark.prove
+def test_the_source_distribution_holds_what_the_wheel_is_built_from(built: Path, tmp_path: Path) -> None:
+    (source,), (wheel,) = built.glob("*.tar.gz"), built.glob("*.whl")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, REPOSITORY, cwd=tmp_path)
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as other:
+        assert sorted(one.namelist()) == sorted(other.namelist())
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "CITATION.cff", "CHANGELOG.md", "tests/test_wheel.py", "Makefile"} <= names
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("installer", ["uv tool", "pipx"])
+def test_a_stranger_installs_it_as_a_program_of_its_own(built: Path, installer: str, tmp_path: Path) -> None:
+    program, *words = installer.split()
+    found = shutil.which(program) or pytest.skip(f"needs {program}: pip install -e '.[release]'")
+    (wheel,) = built.glob("*.whl")
+    run(found, *words, "install", wheel, cwd=tmp_path)
+    launch = tmp_path / ".local" / "bin" / "hpc-launch"
+    assert hpc_launch.__version__ in run(launch, "--version", cwd=tmp_path)
+    assert "# Recovery" in run(launch, "docs", "recovery", cwd=tmp_path)
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    (tmp_path / "job.yaml").write_text(FRESH)
+    assert "COMPLETED" in run(launch, "submit", "job.yaml", "--wait", cwd=tmp_path)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("versions", ["lowest-direct", "highest"])
+@pytest.mark.parametrize("python", ["3.10", "3.14"])
+def test_the_dependencies_of_all_extras_fit_together(uv: str, versions: str, python: str, tmp_path: Path) -> None:
+    options = ("--all-extras", "--resolution", versions, "--python-version", python, "--quiet")
+    assert "\ntorch==" in run(uv, "pip", "compile", *options, REPOSITORY / "pyproject.toml", cwd=tmp_path)
+
+
+@pytest.mark.prove
+def test_the_citation_is_valid(uv: str, tmp_path: Path) -> None:
+    citation = REPOSITORY / "CITATION.cff"
+    done = run(uv, "tool", "run", "cffconvert@2.0.0", "--validate", "-i", citation, cwd=tmp_path)
+    assert "valid according to schema version 1.2.0" in done
