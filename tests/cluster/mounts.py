@@ -46,7 +46,7 @@ def cluster_view(layout: Layout, settings: Settings) -> None:
         Path(folder).mkdir(mode=0o755, parents=True, exist_ok=True)
     Path("/run/mariadbd").symlink_to("mysqld")  # newer clients of MariaDB look there
     _own_network_folder(settings)
-    mount("tmpfs", str(layout.small), "tmpfs", options="mode=1777,size=8m")
+    mount("tmpfs", str(layout.small), "tmpfs", options="mode=1777,size=32m")
 
 
 def node_view(layout: Layout, settings: Settings) -> None:
