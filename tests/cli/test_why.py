@@ -72,6 +72,7 @@ def test_a_hole_in_a_log_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 NO_END = "more than {} MiB without an end; write it to a file first"
 
 
+@pytest.mark.prove  # a gibibyte; a few MiB are refused below
 @pytest.mark.slow
 def test_input_without_an_end_is_refused_in_bounded_memory() -> None:
     limits = "ulimit -v 1500000; exec timeout 300 hpc-launch why --log -"

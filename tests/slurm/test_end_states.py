@@ -68,6 +68,7 @@ def test_a_node_that_cannot_start_the_job_leaves_it_stuck(user_in_trouble: User)
     assert "before its script began" in status["reason"]
 
 
+@pytest.mark.prove  # the node check's run continues elsewhere, too
 def test_the_next_attempt_keeps_off_a_node(user: User) -> None:
     run = user.submit("name: fails\nlauncher: srun\ncommand: 'false'\n")["run"]
     user.until(run, "FAILED")
@@ -105,6 +106,7 @@ def test_one_rank_ends_with_a_code_and_the_others_are_ended(user: User) -> None:
     assert "exit code 7" in found["evidence"][-1]["text"]
 
 
+@pytest.mark.prove  # the grid kills ranks, too
 def test_one_rank_is_killed_from_outside(user: User) -> None:
     """Nothing counted it as a kill for memory, so it is none."""
     found = why(user, "killed", 'if [ "$RANK" = 1 ]; then kill -KILL $$; fi; sleep 60')

@@ -39,8 +39,9 @@ def test_a_rank_that_saves_for_long_after_the_others_ended_is_left_alone(user: U
     assert user.launch("logs", "@last", "--rank", "0").stdout.count("saved") == 1
 
 
+@pytest.mark.prove  # tests/slurm/test_continuation.py warns a training, too
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", [prove("static"), "c10d", prove("srun")])
+@pytest.mark.parametrize("launcher", ["static", "c10d", "srun"])
 def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
     run = user.submit(job(user, WAITS, LAUNCHERS[launcher]))
     wait_for_ranks(user, 4)

@@ -110,6 +110,7 @@ def test_a_server_that_is_not_ready_yet_is_waited_for_and_restarted_in_its_place
     assert len(list((attempt_of(user) / "roles").glob("server.ended-*"))) == 2
 
 
+@pytest.mark.prove  # the roles on hosts leave nothing, too
 def test_a_cancelled_job_leaves_nothing(user: User) -> None:
     run = user.submit(roles(user, "trap '' TERM; setsid sleep 300 & " + SERVES, "setsid sleep 300 & sleep 300"))
     wait_for(user, "train", "ready")

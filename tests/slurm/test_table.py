@@ -131,6 +131,7 @@ def test_zero_by_the_file_that_the_job_wrote(user: User, alone: list[float], sta
     assert json.loads(written.read_text())["zero_optimization"]["reduce_bucket_size"] == 1000
 
 
+@pytest.mark.prove  # the grid kills launchers, too
 @pytest.mark.torch("deepspeed")
 @pytest.mark.slow
 def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None:
