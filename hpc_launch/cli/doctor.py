@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_answer, json_option, of_a_job, set_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
-from hpc_launch.job.job_file import has_sweep
+from hpc_launch.job.job_file import JobSource, has_sweep
 from hpc_launch.job.shell_text import visible
 from hpc_launch.preflight.bench import bench_level
 from hpc_launch.preflight.login_checks import job_for_hosts, send_test, static_levels
@@ -66,8 +66,8 @@ def doctor_command(
         raise UsageError(
             "no job file", "name one; only the hosts of a site without Slurm are checked without: --site NAME"
         )
-    with job_for_hosts(len(site_hosts(site)), Path.cwd()) as file:
-        return _report(_levels(file, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
+    job_source = job_for_hosts(len(site_hosts(site)))
+    return _report(_levels(job_source, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
 
 
 def _report(levels: Iterator[Level], *, as_json: bool) -> int:
@@ -86,7 +86,7 @@ def _report(levels: Iterator[Level], *, as_json: bool) -> int:
 
 
 def _levels(
-    job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool, measure: bool
+    job: JobSource, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool, measure: bool
 ) -> Iterator[Level]:
     try:
         prepared = prepare_job(job, site=site, sets=sets)

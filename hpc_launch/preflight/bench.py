@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
 from msgspec import to_builtins
@@ -13,6 +12,7 @@ from msgspec import to_builtins
 from hpc_launch.base.counted import counted
 from hpc_launch.base.installed import AGENT
 from hpc_launch.base.json_records import read_record
+from hpc_launch.job.job_file import JobSource
 from hpc_launch.preflight.short_run import Context, Level, follow_short_run, prepare_short, short_sets, state_of
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.collect_evidence import diagnose_attempt
@@ -132,7 +132,9 @@ SECONDS = 600
 """After so long the program measures nothing more."""
 
 
-def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]) -> Level:
+def bench_level(
+    job: JobSource, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
+) -> Level:
     """Run the job, keep the result with the site, and compare it with the last one of the same shape."""
     plan = whole.plan
     per_node = ",".join(map(str, plan.slots or (plan.processes_per_node,)))

@@ -6,10 +6,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +15,13 @@ from msgspec import Struct, to_builtins
 
 from hpc_launch.agent.check_host import writable
 from hpc_launch.base.counted import counted
-from hpc_launch.base.errors import SubmitRefused, Unreachable, UsageError
+from hpc_launch.base.errors import SubmitRefused, Unreachable
+from hpc_launch.job.job_file import GivenJob, JobSource
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller
-from hpc_launch.preflight.short_run import Level
+from hpc_launch.preflight.short_run import Level, own_job
 from hpc_launch.preflight.software import software_levels
 from hpc_launch.prepare.attempts import option_of, start_estimate
 from hpc_launch.prepare.find_secrets import find_secrets, notify_secrets
@@ -54,7 +53,7 @@ def job_level(prepared: PreparedJob) -> Level:
 
 
 def static_levels(
-    job: Path, prepared: PreparedJob, scheduler: Scheduler, site: str | None, sets: Sequence[str]
+    job: JobSource, prepared: PreparedJob, scheduler: Scheduler, site: str | None, sets: Sequence[str]
 ) -> Iterator[Level]:
     """What can be checked without starting a job."""
     yield job_level(prepared)
@@ -211,23 +210,10 @@ def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-@contextmanager
-def job_for_hosts(count: int, folder: Path) -> Iterator[Path]:
-    """A job file that only lets the hosts be checked, in the folder that their relative paths refer to.
-
-    Raises UsageError if it cannot be written.
-    """
+def job_for_hosts(count: int) -> GivenJob:
+    """A job that only lets the hosts be checked; their relative paths start in the current folder."""
     job = {"name": "doctor", "nodes": count, "launcher": "none", "command": ["true"], "code": "off"}
-    try:
-        number, name = tempfile.mkstemp(prefix=".hpc-launch-doctor-", suffix=".yaml", dir=folder)
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}", "change to another folder") from error
-    try:
-        with open(number, "w", encoding="utf-8") as file:
-            json.dump(job, file)
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    return own_job(job, os.getcwd())
 
 
 def hosts_level(plan: LaunchPlan) -> Level:

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused
+from hpc_launch.job.document import Document, yaml_text
+from hpc_launch.job.job_file import GivenJob, JobSource
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
@@ -49,12 +51,17 @@ class Context(Struct, frozen=True):
     index: Index | None = None
 
 
+def own_job(data: dict[str, Any], folder: str) -> GivenJob:
+    """A job of hpc-launch itself, which is in no file. Relative paths start at `folder`."""
+    return GivenJob(Document(data, text=yaml_text(data, {}, ())), folder)
+
+
 def short_sets(plan: LaunchPlan, purpose: str) -> list[str]:
     """The `--set` options of every short run: a name of its own, one attempt, and no messages."""
     return [f"name={plan.name[:57]}-{purpose}", "retry.max_attempts=1", "notify=null"]
 
 
-def prepare_short(level: str, job: Path, *, site: str | None, sets: Sequence[str]) -> PreparedJob | Level:
+def prepare_short(level: str, job: JobSource, *, site: str | None, sets: Sequence[str]) -> PreparedJob | Level:
     """The short job; a level that is not checked where the site or the job refuses it."""
     try:
         return prepare_job(job, site=site, sets=sets)
@@ -100,7 +107,7 @@ STEPS = 2
 
 
 def ladder(
-    job: Path, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
+    job: JobSource, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
 ) -> Iterator[Level]:
     """Run the levels in order; the first that fails is the last."""
     for name, changes in sizes(whole):
@@ -127,7 +134,7 @@ def sizes(whole: PreparedJob) -> Iterator[tuple[str, list[str]]]:
 
 
 def _run_level(
-    name: str, job: Path, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
+    name: str, job: JobSource, whole: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
 ) -> Level:
     spec = whole.loaded.resolved.job
     short = [f"{key}={json.dumps(value)}" for key, value in spec.drill.set.items()]
@@ -157,7 +164,9 @@ def _run_level(
 CHECK_TIME = "00:10:00"
 
 
-def node_level(job: Path, prepared: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]) -> Level:
+def node_level(
+    job: JobSource, prepared: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]
+) -> Level:
     """A short job of the same size that ends after the full node check."""
     if prepared.plan.scheduler == "local":
         return Level("nodes", "not checked", ("a run on this machine has no node check",))

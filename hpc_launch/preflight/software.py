@@ -19,6 +19,7 @@ from msgspec import Struct
 from hpc_launch.base.counted import counted
 from hpc_launch.images.probe import probe_answer, probe_command, setting_lines, setup_lines
 from hpc_launch.images.training_source import needed_modules
+from hpc_launch.job.job_file import JobSource
 from hpc_launch.job.shell_text import plain, quote
 from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
 from hpc_launch.plan.launchers.descriptor import descriptor
@@ -143,7 +144,7 @@ OF_THE_NODE = ("/usr/", "/bin/")
 
 
 def software_levels(
-    prepared: PreparedJob, job: Path, site: str | None, sets: Sequence[str], arch: str | None
+    prepared: PreparedJob, job: JobSource, site: str | None, sets: Sequence[str], arch: str | None
 ) -> Iterator[Level]:
     """Check the modules and the imports. `arch`: the nodes' CPU architecture, if known."""
     plan = prepared.plan
@@ -168,7 +169,7 @@ def software_levels(
     yield _imports_level(plan, names, unread, result)
 
 
-def _image_level(job: Path, site: str | None, sets: Sequence[str]) -> Level:
+def _image_level(job: JobSource, site: str | None, sets: Sequence[str]) -> Level:
     from hpc_launch.prepare.container_images import check_job_image
 
     checks = check_job_image(job, site, sets)

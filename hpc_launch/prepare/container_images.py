@@ -21,6 +21,7 @@ from hpc_launch.images.compatibility import Check
 from hpc_launch.images.image_record import ImageRecord
 from hpc_launch.images.probe import find_tool
 from hpc_launch.images.pull_image import build, existing_record, file_name, find_recipe, pull, recorded, scheme
+from hpc_launch.job.job_file import JobSource
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
 from hpc_launch.runs.node_health_store import owner
 from hpc_launch.runtimes.container_runtimes import ContainerPlan, runtime_of
@@ -142,7 +143,7 @@ def pull_for_site(
         return BuiltImage(str(image), pull(uri, image, digest, report), new=True)
 
 
-def check_job_image(job_file: Path, site: str | None, sets: Sequence[str]) -> list[Check]:
+def check_job_image(job_file: JobSource, site: str | None, sets: Sequence[str]) -> list[Check]:
     """Check the image of a job against what the job needs. Errors of the job itself count as failed checks."""
     from hpc_launch.plan.job_size import condition_facts, job_size
     from hpc_launch.plan.plan_draft import ValueFiller

@@ -1,27 +1,34 @@
-"""Learn a site: query the login node, draft a profile, run jobs on the nodes and write the profile."""
+"""Learn a Slurm site: query the login node, draft a profile, and measure by small jobs on the nodes, one per queue."""
 
 from __future__ import annotations
 
-import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, SchedulerError, UsageError
 from hpc_launch.base.files import write_atomic, write_output
+from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import config_folder, make_folder
-from hpc_launch.job.units import parse_time
-from hpc_launch.preflight.short_run import Context
+from hpc_launch.job.units import format_time, parse_time
+from hpc_launch.preflight.short_run import Context, own_job
+from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import prepare_job, this_machine
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.status.wait_for_end import poll_until
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
-from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft, profile_name
-from hpc_launch.site_tools.host_facts import inspect_login_node
-from hpc_launch.site_tools.probe_jobs import ProbeRequest, ProbeResult, add_measurements, run_probe_jobs, shared_base
+from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft, profile_name, put_gpus
+from hpc_launch.site_tools.host_facts import RUNTIMES, SmokeRecord, inspect_login_node, models
 from hpc_launch.sites.this_machine import names
 
 REQUEST_FORMS = ("gpus-per-node", "gpus-per-node-type", "gres", "gres-type", "gpus", "none")
@@ -57,17 +64,26 @@ def choose_gpu_requests(draft: ProfileDraft, scheduler: Scheduler) -> None:
 
 def _rejection(draft: ProfileDraft, queue: str, scheduler: Scheduler) -> str | None:
     """Why sbatch would reject a job in the queue, or None if it accepts it."""
+    job = {"name": "dialect", "queue": queue, "nodes": 1, "time": "00:01:00", "launcher": "srun", "command": ["true"]}
     with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
-        profile, job = Path(folder, f"{draft.name}.yaml"), Path(folder, "job.yaml")
+        profile = Path(folder, f"{draft.name}.yaml")
         write_atomic(profile, draft.text())
-        job_keys = {"name": "dialect", "queue": queue, "nodes": 1, "time": "00:01:00", "launcher": "srun"}
-        write_atomic(job, json.dumps({**job_keys, "command": ["true"]}))
         try:
-            prepared_job = prepare_job(job, site=str(profile))
+            prepared_job = prepare_job(own_job(job, folder), site=str(profile))
             scheduler.test_only(Submission(prepared_job.script, Path(folder), prepared_job.plan.name))
         except (Refused, SchedulerError) as error:
             return str(error)
     return None
+
+
+@dataclass
+class ProbeResult:
+    """Result of a job: its run, the record of each node, and why it has none."""
+
+    queue: str
+    run: RunFolder | None = None
+    records: tuple[SmokeRecord, ...] = ()
+    fault: str | None = None
 
 
 @dataclass
@@ -129,35 +145,187 @@ def save(draft: ProfileDraft, path: Path) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}", "use -o FILE to write another file") from error
 
 
+TIME_S = 300
+WITH_TORCH = (
+    'python=$0; (cd / && "$0" -c "import torch") 2>/dev/null || python=python3; '
+    'exec "$python" "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" smoke "$HPC_LAUNCH_ATTEMPT_DIR" --python "$0" "$@"'
+)
+"""Run the program with the interpreter of hpc-launch if that has PyTorch on the node, else with the node's own."""
+REACH = ("github.com:443", "huggingface.co:443")
+"""Internet hosts that a training needs. One reachable host is enough."""
+
+
 def measure(learned: LearnedSite, path: Path, partitions: Sequence[str], patience_s: float, context: Context) -> None:
-    """Run a two-node job in each partition with the profile in `path`, and add the measurements to the draft."""
-    folders = {"home": os.path.expanduser("~")}
-    for key in learned.draft.data.get("paths", {}):
-        variable = learned.draft.data["paths"][key].removeprefix("${env.").removesuffix("}")
-        folders[key] = os.environ.get(variable, "")
-    base = shared_base(learned.draft.name)
-    learned.probe_results = run_probe_jobs(path, requests(learned, partitions), folders, base, patience_s, context)
-    learned.faults = add_measurements(learned.draft, learned.probe_results, learned.context.day, learned.context.user)
+    """Run a job in each partition with the profile in `path`, all at the same time, and add what they measured to the
+    draft. Jobs that have not ended after `patience_s` seconds are cancelled. Raises as `probe_jobs`."""
+    jobs, end = probe_jobs(learned, partitions), time.monotonic() + patience_s
+    results = learned.probe_results = []
+    try:
+        for job in jobs:
+            results.append(_start(job, path, context))
+        for result in results:
+            if result.run is not None:
+                _follow(result, result.run, max(0.0, end - time.monotonic()), context)
+    finally:
+        for result in results:
+            if result.run is not None:
+                with suppress(SchedulerError):
+                    cancel_run(result.run, context.scheduler)
+    learned.faults = add_measurements(learned.draft, results, learned.context.day, learned.context.user)
 
 
-def requests(learned: LearnedSite, partitions: Sequence[str]) -> list[ProbeRequest]:
-    """One queue for each type of node in each requested partition, by default in all partitions.
+def probe_jobs(learned: LearnedSite, partitions: Sequence[str]) -> list[dict[str, Any]]:
+    """A job of two nodes for each type of node in each requested partition, by default in all partitions.
 
     Raises UsageError for a partition that the draft does not contain.
     """
-    queues = learned.draft.data["queues"]
-    partition_names = {queue["partition"] for queue in queues.values()}
+    data = learned.draft.data
+    partition_names = {queue["partition"] for queue in data["queues"].values()}
     for name in partitions:
         if name not in partition_names:
             hint = f"available partitions: {', '.join(sorted(partition_names))}"
             raise UsageError(f"you have no access to a partition {name}", hint)
-    cluster = []
-    for name, queue in queues.items():
+    command = ["sh", "-c", WITH_TORCH, sys.executable, "--folder", f"home={os.path.expanduser('~')}"]
+    for key, value in data.get("paths", {}).items():
+        command += ["--folder", f"{key}={os.environ.get(value.removeprefix('${env.').removesuffix('}'), '')}"]
+    for target in REACH:
+        command += ["--reach", target]
+    jobs = []
+    for name, queue in data["queues"].items():
         if "qos" not in queue and (not partitions or queue["partition"] in partitions):
             row = queue["limits"][0]
-            max_nodes = int(row["nodes"].rpartition("-")[2])
-            cluster.append(ProbeRequest(name, min(max_nodes, 2), parse_time(row["time"]) if "time" in row else None))
-    return cluster
+            longest = parse_time(row["time"]) if "time" in row else None
+            jobs.append({
+                "name": "smoke",
+                "queue": name,
+                "nodes": min(int(row["nodes"].rpartition("-")[2]), 2),
+                "processes_per_node": 1,
+                "time": format_time(min(TIME_S, longest or TIME_S)),
+                "launcher": "srun",
+                "command": [word.replace("${", "$${") for word in command],
+                "code": "off",
+                "retry": {"max_attempts": 1},
+                "notify": None,
+            })  # fmt: skip
+    return jobs
+
+
+def _start(job: dict[str, Any], profile: Path, context: Context) -> ProbeResult:
+    queue = job["queue"]
+    try:
+        ready = prepare_job(own_job(job, "/"), site=str(profile))  # every node has that folder
+        run, _, job_id = submit_new(first_attempt(ready, ()), context.scheduler, index=context.index)
+    except (Refused, SchedulerError) as error:
+        context.say(f"{queue}: {error}")
+        return ProbeResult(queue, fault=str(error))
+    context.say(f"{queue}: job {job_id} on {counted(job['nodes'], 'node')}")
+    return ProbeResult(queue, run)
+
+
+def _follow(result: ProbeResult, run: RunFolder, patience_s: float, context: Context) -> None:
+    """Wait until the job has ended or is stuck, or the time is over, and read what its nodes wrote."""
+    status = poll_until(context.tracker_of(run), run, lambda _: False, seconds=patience_s)
+    over = status.final or status.state == "STUCK"
+    if over:
+        context.say(f"{result.queue}: {status.state}")
+    paths = sorted(run.attempt(1).path.glob("rank-*.json"))
+    result.records = tuple(record for path in paths if (record := read_record(path, SmokeRecord)) is not None)
+    if status.state != "COMPLETED" or not result.records:
+        reason = status.reason or "see its log"
+        result.fault = f"{status.state}: {reason}" if over else f"timed out: {status.state}"
+
+
+VERIFIED = "measured by jobs on the nodes"
+_GROUPS = ("network", "fabric", "internet")
+
+
+def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], day: str, user: str) -> list[str]:
+    """Add the measurements to the draft. Returns one line per error."""
+    successful = [one for one in probe_results if one.fault is None]
+    faults = [f"{one.queue}: {one.fault}" for one in probe_results if one.fault]
+    records = [record for one in successful for record in one.records]
+    for one in successful:
+        faults += [f"{one.queue}: {fault}" for record in one.records for fault in record.faults]
+    if not successful:
+        return faults
+    _network(draft, records)
+    faults += _gpus(draft, successful)
+    _folders(draft, records)
+    _internet(draft, records)
+    found = {RUNTIMES.get(name, "") for record in records for name in record.runtimes}
+    runtimes = [name for name in RUNTIMES.values() if name in found]
+    if runtimes and draft.data["containers"]["runtime"] == "none":
+        draft.put(runtimes[0], "containers", "runtime", note="found on the nodes")
+    facts = {key: {"source": VERIFIED, "as_of": day, "grade": "A"} for key in _GROUPS if key in draft.data}
+    draft.put(facts, "facts")
+    queues = ", ".join(one.queue for one in successful)
+    draft.put("verified" if len(successful) == len(probe_results) else "draft", "status", note=f"jobs ran in {queues}")
+    draft.put(day, "verified_on")
+    draft.put(f"{user}, with sites learn --smoke", "verified_by")
+    draft.remarks += map(_remark, successful)
+    return faults
+
+
+def _network(draft: ProfileDraft, records: Sequence[SmokeRecord]) -> None:
+    """Interface between the nodes, the form of the rendezvous address, and the family of the network."""
+    interfaces = {record.together.interface for record in records if record.together.connected}
+    if len(interfaces) == 1 and (name := interfaces.pop()) not in {None, "", "lo"}:
+        draft.put([name], "network", "interface", note="connected the nodes")
+    if any(record.together.by == "address" for record in records):
+        draft.put({"resolve": "ip"}, "network", "master", note="the first node was only reachable by address")
+    kinds = {record.fabric for record in records}
+    if len(kinds) == 1 and (kind := kinds.pop()) is not None:
+        draft.put(kind, "fabric", "kind", note=f"`extends: [{kind}]` adds the usual settings for this network")
+
+
+def _gpus(draft: ProfileDraft, successful: Sequence[ProbeResult]) -> list[str]:
+    """GPU vendor and memory as seen by a process. Reports GPU counts that differ from the request."""
+    faults = []
+    for one in successful:
+        name = draft.data["queues"][one.queue]["node_class"]
+        node = draft.data["node_classes"][name]
+        for record in one.records:
+            count = record.allocated_gpus
+            if node.get("gpus") and count is not None and count != str(node["gpus"]):
+                faults.append(f"{one.queue}: a job got {count} GPUs on a node that has {node['gpus']}")
+            if record.gpus:
+                draft.put(f"{len(record.gpus)} {models(record)}", "node_classes", name, "about", note=VERIFIED)
+                put_gpus(draft, record.gpus, name, VERIFIED)
+    return faults
+
+
+def _folders(draft: ProfileDraft, records: Sequence[SmokeRecord]) -> None:
+    """Mark folders that are not visible on every node, which cannot hold runs."""
+    paths = draft.data.get("paths", {})
+    for name in [*paths]:
+        visible = [record.together.folders.get(name) for record in records if record.together.folders is not None]
+        if visible and all(visible):
+            draft.notes["paths", name] = f"{draft.notes['paths', name]}; visible on all nodes of the jobs"
+        else:
+            paths[name] = {"path": paths[name], "note": "not visible or not writable on every node"}
+
+
+def _internet(draft: ProfileDraft, records: Sequence[SmokeRecord]) -> None:
+    answers = [record.internet for record in records if record.internet is not None]
+    access = {answer.compute for answer in answers}
+    if len(access) == 1:
+        draft.put(access.pop(), "internet", "compute", note="tested from the nodes")
+        if proxy := answers[0].proxy:
+            draft.put(proxy, "internet", "proxy")
+        if answers[0].needs_password:
+            draft.remarks.append(
+                "The proxy in https_proxy has a password. Name its address under internet.proxy, without a password."
+            )
+
+
+def _remark(one: ProbeResult) -> str:
+    first = one.records[0]
+    words = [f"{len(one.records)} nodes, Python {first.python.version if first.python else 'unknown'}"]
+    together, pythons = first.together, (first.launcher_python, first.python)
+    torch = next((python.torch for python in pythons if python is not None and python.torch), None)
+    words.append(f"PyTorch {torch}" if torch else "no PyTorch without modules")
+    words += [f"all-reduce with {together.all_reduce:g} GB/s"] if together.all_reduce else []
+    return f"Measured in {one.queue}: {', '.join(words)}."
 
 
 def user_groups() -> frozenset[str]:

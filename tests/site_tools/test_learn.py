@@ -23,8 +23,7 @@ from hpc_launch.site_tools.host_facts import (
     SmokeRecord,
     inspect_login_node,
 )
-from hpc_launch.site_tools.learn import choose_gpu_requests
-from hpc_launch.site_tools.probe_jobs import ProbeResult, add_measurements
+from hpc_launch.site_tools.learn import ProbeResult, add_measurements, choose_gpu_requests
 from tests.site_tools.drafted import profile
 
 CAPTURED = Path(__file__).parents[1] / "schedulers" / "captured"
