@@ -51,6 +51,7 @@ def test_a_finished_run(home: Home) -> None:
     assert home.json("why", run.name)["time"] == home.json("status", run.name)["time"]
 
 
+@pytest.mark.prove  # tests/performance/test_time_account.py repeats steps, too
 def test_a_run_with_a_second_attempt_that_repeats_steps(home: Home) -> None:
     began = time.time()
     run = home.submit(f"{steps(1, 30)} exit 3")

@@ -29,6 +29,7 @@ def test_it_runs_once_and_its_srun_fills_the_job(user: User) -> None:
     assert tasks["0"] == tasks["1"] != tasks["2"] == tasks["3"]
 
 
+@pytest.mark.prove  # so does a cancelled training in the other tests of Slurm
 def test_a_cancelled_run_leaves_no_process_behind(user: User) -> None:
     job = user.job(f"{JOB}command: [bash, -c, 'sleep 302 & srun -n 4 sleep 303; wait']\n")
     assert user.launch("submit", job).returncode == 0

@@ -148,6 +148,7 @@ print(json.dumps([[one.stage for one in zero], zero[1].offload_optimizer.device,
 """
 
 
+@pytest.mark.prove  # tests/strategies/test_golden.py has the libraries read each kind
 @pytest.mark.slow
 @pytest.mark.torch("deepspeed", "accelerate", "transformers")
 def test_the_libraries_load_every_file(project: Path) -> None:

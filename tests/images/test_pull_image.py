@@ -79,6 +79,7 @@ def test_a_cut_connection_goes_on_where_it_ended(pull: Pull, tmp_path: Path) -> 
     assert (tmp_path / "small.sif").read_bytes() == CONTENT
 
 
+@pytest.mark.prove  # five connections with pauses between them
 @pytest.mark.slow
 def test_a_part_of_another_file_is_not_gone_on_with(pull: Pull, tmp_path: Path) -> None:
     other = sif(size=3_000_000, fill=b"another one")

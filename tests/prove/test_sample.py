@@ -18,7 +18,7 @@ from tests.prove.pages import PAGE, matrix
 from tests.prove.state import State
 
 SEED = int(os.environ.get("HPC_LAUNCH_PROVE_SEED", "4"))
-SAMPLE = 4
+SAMPLE = 3
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ def test_without_accounting_everything_still_works(user_without_accounting: User
     assert user.status()["state"] == "FAILED"
 
 
+@pytest.mark.prove  # a job without a node is stuck, too
 def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
     job = user.job(SLEEP + "sbatch: {hold: true}\n")
     done = user.launch("submit", job, "--wait")

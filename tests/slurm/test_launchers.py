@@ -57,8 +57,9 @@ def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
         assert re.findall(r"rank (\d) was warned", only) == [str(rank)]
 
 
+@pytest.mark.prove  # tests/slurm/test_without_srun.py has the exit code, too
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", [prove("static"), prove("c10d"), "srun"])
+@pytest.mark.parametrize("launcher", ["static", "c10d", "srun"])
 def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, launcher: str) -> None:
     program = WAITS + "    if rank == '2': raise SystemExit(7)\n"
     done = user.launch("submit", job(user, program, LAUNCHERS[launcher]), "--wait")

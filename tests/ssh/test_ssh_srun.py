@@ -6,6 +6,8 @@ import json
 import sys
 from functools import partial
 
+import pytest
+
 from tests.busy import patience
 from tests.cluster.faults import wait_until
 from tests.slurm.own_program import SLEEPS, job_of, wait_for_ranks
@@ -62,6 +64,7 @@ def test_each_slot_gets_a_process_with_its_rank_its_gpus_its_software_and_its_lo
     user.nothing_left()
 
 
+@pytest.mark.prove  # a role that fails on hosts is named, too
 def test_a_rank_that_fails_ends_the_others_and_is_named(user: SshUser) -> None:
     file = job(user, SLEEPS + "    if os.environ['RANK'] == '4': raise SystemExit(7)\n")
     done = user.launch("submit", file, "--wait")
