@@ -217,12 +217,10 @@ def _confidence(root: Candidate, solid: list[Candidate]) -> Confidence:
     if root.certain:
         return "high" if root.order < SYMPTOM else "low"
     if root.band <= CLEAR:
-        return "medium" if any(_contests(one, root) for one in solid) else "high"
+        others = {root.failure_class, "unknown"}
+        near = (one for one in solid if one.source == root.source and one.band <= CLEAR)
+        return "medium" if any(one.failure_class not in others for one in near) else "high"
     return "medium" if root.band <= 4 else "low"
-
-
-def _contests(one: Candidate, root: Candidate) -> bool:
-    return one.source == root.source and one.band <= CLEAR and one.failure_class not in {root.failure_class, "unknown"}
 
 
 def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -125,12 +126,16 @@ MOST_NEVER_SUBMITTED = 5
 """So many attempts in a row that were never submitted stop a run: something kills every driver."""
 
 
+AGAIN = frozenset({"RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE"})
+"""Actions that another attempt follows."""
+
+
 class PastAttempt(Struct, frozen=True):
     """An earlier attempt, and the verdict on it."""
 
-    failure_class: str
-    action: Action
-    further: bool
+    failure_class: str = "unknown"
+    action: str = "STOP"
+    further: bool = False
     """Whether it got further than all attempts before it."""
     steps_used: int = 0
     """`Verdict.steps_used` of that verdict."""
@@ -141,9 +146,9 @@ class PastAttempt(Struct, frozen=True):
     sets: tuple[str, ...] = ()
 
     @property
-    def retried(self) -> bool:
-        """Whether the verdict asked for another attempt."""
-        return self.action not in ("STOP", "NONE")
+    def again(self) -> bool:
+        """Whether another attempt follows."""
+        return self.action in AGAIN
 
 
 class AttemptProgress(Struct, frozen=True):
@@ -182,7 +187,9 @@ def decide(diagnosis: Diagnosis, history: Sequence[PastAttempt], progress: Attem
     if spent is not None:
         return Verdict("STOP", spent)
     if verdict.action == "RETRY":
-        return replace(verdict, delay_s=_pause(counted, progress, policy.retry))
+        earlier, pause = sum(past.action == "RETRY" for past in _stretch(counted, progress)), policy.retry.backoff
+        # An exponent that is bounded: a factor to a large power is no float any more.
+        return replace(verdict, delay_s=float(min(pause.first * pause.factor ** min(earlier, 64), pause.most)))
     return verdict
 
 
@@ -210,7 +217,7 @@ def _counted(history: Sequence[PastAttempt]) -> list[PastAttempt]:
     """The attempts since a person last resubmitted the run; attempts that never ran do not count."""
     counted: list[PastAttempt] = []
     for past in history:
-        if not past.retried:
+        if not past.again:
             counted = []
         elif past.cause not in (NEVER_SUBMITTED, TOO_FEW):
             counted.append(past)
@@ -220,19 +227,20 @@ def _counted(history: Sequence[PastAttempt]) -> list[PastAttempt]:
 def _repeated(cause: str, history: Sequence[PastAttempt], avoided: Sequence[str]) -> Verdict:
     """The verdict on an attempt that never ran: that on the attempt before it, again."""
     last = history[-1] if history else None
-    if last is None or not last.retried:
+    if last is None or not last.again:
         return Verdict("STOP", "the job was never submitted")
+    action: Any = last.action  # one of AGAIN
     if cause == TOO_FEW:
         node = avoided[-1]
         reason = f"too few nodes are left without {', '.join(avoided)}: {node} is no longer excluded"
-        return Verdict(last.action, reason, readmit=(node,), steps_used=last.steps_used)
+        return Verdict(action, reason, readmit=(node,), steps_used=last.steps_used)
     recent = history[-MOST_NEVER_SUBMITTED:]
     if sum(past.cause == NEVER_SUBMITTED for past in recent) >= MOST_NEVER_SUBMITTED:
         reason = f"{MOST_NEVER_SUBMITTED} attempts in a row were never submitted; find out what kills hpc-launch"
         return Verdict("STOP", reason)
     # The steps and the changes are those of the attempt that this one should have been.
     reason = "the job of this attempt was never submitted"
-    return Verdict(last.action, reason, exclude=last.exclude, sets=last.sets, steps_used=last.steps_used)
+    return Verdict(action, reason, exclude=last.exclude, sets=last.sets, steps_used=last.steps_used)
 
 
 def _wanted(diagnosis: Diagnosis, progress: AttemptProgress, retry: Retry) -> tuple[Action, str]:
@@ -314,9 +322,3 @@ def _stretch(history: Sequence[PastAttempt], progress: AttemptProgress) -> list[
             break
         stretch.append(past)
     return stretch
-
-
-def _pause(history: Sequence[PastAttempt], progress: AttemptProgress, retry: Retry) -> float:
-    earlier = sum(past.action == "RETRY" for past in _stretch(history, progress))
-    # An exponent that is bounded: a factor to a large power is no float any more.
-    return float(min(retry.backoff.first * retry.backoff.factor ** min(earlier, 64), retry.backoff.most))

@@ -33,11 +33,11 @@ _TOO_FEW_NODES = line_pattern("too_few_nodes")
 def _too_few_nodes(subject: DiagnosisInput) -> Candidate | None:
     driver, void = subject.evidence.driver, subject.evidence.void
     waits = driver.never_starts
-    text = waits.reason if waits is not None else void or ""
+    text = (waits.job.reason if waits is not None else void) or ""
     if not driver.excluded or not _TOO_FEW_NODES.search(text):
         return None
     kind = waits.failure_class if waits is not None else "submit_rejected"
-    quote = Quote(waits.source, 0, text) if waits is not None else _claim(text)
+    quote = Quote(waits.job.source, 0, text) if waits is not None else _claim(text)
     return _certain(kind, TOO_FEW, 10, quote)
 
 
@@ -83,7 +83,7 @@ def _never_starts(subject: DiagnosisInput) -> Candidate | None:
         return None
     launch = waits.failure_class == "node_failure"
     cause = "pending_held_after_launch_failure" if launch else "pending_never"
-    quote = Quote(waits.source, 0, f"{waits.state} ({waits.reason})")
+    quote = Quote(waits.job.source, 0, f"{waits.job.state} ({waits.job.reason})")
     return _certain(waits.failure_class, cause, 10, quote, advice=waits.meaning)
 
 

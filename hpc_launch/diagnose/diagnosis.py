@@ -160,14 +160,14 @@ def from_scheduler(evidence: Evidence) -> list[Candidate]:
         return []
     found: list[Candidate] = []
 
-    def add(failure_class: str, cause: str, order: int, text: str, node: str | None = None) -> None:
+    def add(failure_class: str, cause: str, order: int, text: str) -> None:
         quotes = (Quote(facts.source, 0, text),)
-        found.append(Candidate(failure_class, cause, order, quotes, node, time=facts.ended, blames=node, certain=True))
+        found.append(Candidate(failure_class, cause, order, quotes, time=facts.ended, certain=True))
 
     state = facts.state.split()[0].upper() if facts.state else ""
     words = f"state {facts.state}" + (f", reason {facts.reason}" if facts.reason else "")
     if state in _NODE_STATES:
-        add("node_failure", _NODE_STATES[state], 10, words, facts.failed_node)
+        add("node_failure", _NODE_STATES[state], 10, words)
     elif state == "PREEMPTED":
         add("preempted", "preempted", 12, words)
     elif state == "REQUEUED":

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from hpc_launch.schedulers.scheduler import JobRecord
 
 
 class Hit(Struct, frozen=True):
@@ -101,21 +106,6 @@ class LogScan(Struct, frozen=True):
     bad_text: str = ""
 
 
-class SchedulerFacts(Struct, frozen=True):
-    """What the scheduler reports about the job, in Slurm's own terms."""
-
-    state: str
-    source: str = "none"
-    reason: str | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    derived_exit_code: int | None = None
-    steps: tuple[tuple[str, str, str], ...] = ()
-    """(step, state, exit code as printed)."""
-    ended: float | None = None
-    failed_node: str | None = None
-
-
 class EndFacts(Struct, frozen=True):
     """The record that the job's script wrote at its end."""
 
@@ -129,14 +119,18 @@ class EndFacts(Struct, frozen=True):
     ended: float | None = None
 
 
-class RoleFault(Struct, frozen=True):
-    """The role of the job that failed first, as what watches all of them saw it."""
+class RoleFault(Struct, frozen=True, kw_only=True):
+    """The role of the job that failed first, as what watches all of them saw it (roles.json)."""
 
     name: str
+    role: str
     node: str
+    exit_code: int
     why: str
-    ended: bool
+    ended: bool = False
     """Whether it ended by itself; else it was ended, as it was not ready in time."""
+    time: float | None = None
+    """When it was noticed."""
 
 
 class NodeExit(Struct, frozen=True):
@@ -193,31 +187,20 @@ class NodeFault(Struct, frozen=True):
     file: str = "node-check.json"
 
 
-class EndingJob(Struct, frozen=True):
-    """A job that is ending after a signal, as the scheduler shows it now."""
-
-    job_id: str
-    state: str
-    source: str
-    reason: str | None = None
-
-
 class NeverStarts(Struct, frozen=True):
     """A pending job that can never start."""
 
     failure_class: str
-    state: str
-    source: str
-    reason: str
+    job: JobRecord
     meaning: str = ""
-    """The reason in words."""
+    """Its reason in words."""
 
 
 class DriverFacts(Struct, frozen=True):
     """What a driver found out beyond the attempt's files; the defaults mean that it did not ask."""
 
-    ending: EndingJob | None = None
-    """Set inside a job that was ended by a signal."""
+    ending: JobRecord | None = None
+    """The job as the scheduler shows it now: set inside one that was ended by a signal."""
     preempted: bool = False
     """Whether the scheduler is ending the job to make room for another."""
     never_starts: NeverStarts | None = None
@@ -239,7 +222,7 @@ class Evidence(Struct, frozen=True):
     """All evidence about one attempt, or about the log files of any job."""
 
     logs: tuple[LogScan, ...] = ()
-    scheduler: SchedulerFacts | None = None
+    scheduler: JobRecord | None = None
     end: EndFacts | None = None
     began: bool = False
     """Whether the job's script left the record of its start."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hpc_launch.diagnose import process_ends, raised_by
 from hpc_launch.diagnose.diagnosis import SYMPTOM, Candidate, Quote
-from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts
+from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan
 from hpc_launch.diagnose.log_line import parse
 from hpc_launch.diagnose.rule_files import line_pattern
 from hpc_launch.diagnose.rulebook import FailureRule, Rulebook
@@ -45,10 +45,9 @@ def without_survived(
     past: list[Candidate] = []
     kept: list[Candidate] = []
     for one in solid:
-        survived = _is_setup(one, rules) and _is_survived(
-            one, [other for other in solid if _follows(other, one)], went_on, rules
-        )
-        (past if survived else kept).append(one)
+        after = [other for other in solid if other.source == one.source and other.line > one.line]
+        later = [other for other in after if other.order < SYMPTOM]
+        (past if _is_setup(one, rules) and _is_survived(one, later, went_on, rules) else kept).append(one)
     return kept, past
 
 
@@ -60,10 +59,6 @@ def _is_survived(
         return True
     programs = [one for one in later if not _is_setup(one, rules)] or sorted(later, key=lambda one: one.line)[-1:]
     return bool(programs) and not _explains(setup, min(programs, key=lambda one: (one.band, one.line)))
-
-
-def _follows(one: Candidate, setup: Candidate) -> bool:
-    return one.source == setup.source and one.line > setup.line and one.order < SYMPTOM
 
 
 def _explains(setup: Candidate, later: Candidate) -> bool:
@@ -112,12 +107,15 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
     faint: list[Candidate] = []
     # With torchrun or DeepSpeed, a Slurm task is a launcher, not a rank.
     tasks_are_ranks = not evidence.of_a_run or any(scan.rank is not None for scan in evidence.logs)
-    failed_later = {scan.source: _last_failure_line(scan, rules) for scan in evidence.logs}
-    ended_badly = (evidence.end is not None and evidence.end.exit_code != 0) or _is_failed(evidence.scheduler)
+    state = evidence.scheduler.state.split()[:1] if evidence.scheduler is not None else []
+    ended_badly = evidence.end is not None and evidence.end.exit_code != 0
+    ended_badly = ended_badly or state not in ([], ["COMPLETED"], ["RUNNING"], ["COMPLETING"])
     for scan in evidence.logs:
         in_rank_log = evidence.of_a_run and scan.name != BATCH_LOG
         ends = (hit for hit in scan.hits if "ends_others" in rules.rules[hit.rule].marks)
         killed_from = min((hit.line for hit in ends if not hit.earlier), default=1 << 40)
+        said = (hit for hit in scan.hits if "failed" in rules.rules[hit.rule].marks or hit.code is not None)
+        failed_last = max((hit.line for hit in said if not hit.earlier), default=0)
         for hit in scan.hits:
             rule = rules.rules[hit.rule]
             by_slurm = _BY_SLURM.match(hit.text) is not None
@@ -140,14 +138,14 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             survived = rule.order >= 15 and "last" not in rule.marks and hit.later_progress >= WENT_ON
             reached = scan.last_progress_line if scan.complete else 0
             well = (hit.later_success or reached > hit.line) and not ended_badly
-            done = well and failed_later[scan.source] <= max(scan.success_line, reached)
+            done = well and failed_last <= max(scan.success_line, reached)
             is_end = "bystander" in rule.marks or (
                 hit.code is not None and (hit.code > 0 or hit.code in (process_ends.KILL, process_ends.TERMINATED))
             )
             if is_end and killed_from < hit.line:
                 candidate = replace(candidate, order=ENDED_BY_OTHERS)
             after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly
-            after = after and failed_later[scan.source] <= scan.success_line
+            after = after and failed_last <= scan.success_line
             if hit.faint or hit.earlier or survived or after or (done and rule.order >= 15):
                 faint.append(candidate)
             else:
@@ -252,12 +250,3 @@ def _of_numbers(scan: LogScan) -> list[Candidate]:
         quotes = (Quote(scan.name, scan.idle_line, scan.idle_text),)
         found.append(Candidate("hang_no_progress", "unknown", 48, quotes, rule="idle"))
     return [replace(one, source=scan.source, line=one.quotes[0].line) for one in found]
-
-
-def _last_failure_line(scan: LogScan, rules: Rulebook) -> int:
-    said = (hit for hit in scan.hits if "failed" in rules.rules[hit.rule].marks or hit.code is not None)
-    return max((hit.line for hit in said if not hit.earlier), default=0)
-
-
-def _is_failed(facts: SchedulerFacts | None) -> bool:
-    return facts is not None and facts.state.split()[:1] not in ([], ["COMPLETED"], ["RUNNING"], ["COMPLETING"])

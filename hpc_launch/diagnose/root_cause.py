@@ -41,7 +41,9 @@ def _looks_done(evidence: Evidence) -> bool:
     """Whether a log shows that the job reached its end: it says so, or the last step is the last of all."""
     if not any(scan.success_line or scan.complete or scan.report_line for scan in evidence.logs):
         return False
-    signs = [max(last_word(scan), _last_sign(scan)) for scan in evidence.logs]
+    named = ((hit for hit in scan.hits if hit.rule in _SIGNS and not hit.faint) for scan in evidence.logs)
+    last = [max((hit.line for hit in hits if not hit.earlier), default=0) for hits in named]
+    signs = [max(last_word(scan), line) for scan, line in zip(evidence.logs, last, strict=True)]
     if any(scan.success_line for scan in evidence.logs):
         return not any(_after(scan, sign) for scan, sign in zip(evidence.logs, signs, strict=True))
     if any(scan.last_total and not scan.complete for scan in evidence.logs):
@@ -54,11 +56,6 @@ def last_word(scan: LogScan) -> int:
     """The last line with a word of failure, unless a training step or much else shows that the program continued."""
     went_on = scan.lines - scan.bad_line > LIVED_ON or scan.bad_line < scan.last_progress_line
     return 0 if went_on else scan.bad_line
-
-
-def _last_sign(scan: LogScan) -> int:
-    """The last line that names no cause, but appears only where something fails."""
-    return max((hit.line for hit in scan.hits if hit.rule in _SIGNS and not hit.faint and not hit.earlier), default=0)
 
 
 def _after(scan: LogScan, sign: int) -> bool:

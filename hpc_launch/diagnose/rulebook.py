@@ -250,7 +250,7 @@ def parse_rules(
         try:
             rule = msgspec.convert(item, FailureRule)
         except (msgspec.ValidationError, RecursionError) as error:
-            faults.append(f"rule {number}: {_first_line(error)}")
+            faults.append(f"rule {number}: {(str(error).splitlines() or [type(error).__name__])[0]}")
             continue
         fault = _fault(rule, causes)
         if fault:
@@ -287,7 +287,3 @@ def shipped() -> Rulebook:
     names = sorted(path.name for path in FOLDER.glob("*.yaml"))
     rules = [rule for name in names if name not in (CAUSES, CLASSES) for rule in read_rules(name, list[FailureRule])]
     return Rulebook(rules, read_rules(CAUSES, dict[str, Cause]), read_rules(CLASSES, dict[str, ClassFacts]))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

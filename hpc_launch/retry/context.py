@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hpc_launch.diagnose.decide_verdict import AttemptProgress
-from hpc_launch.diagnose.evidence import DriverFacts, EndingJob, NeverStarts
+from hpc_launch.diagnose.evidence import DriverFacts, NeverStarts
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
@@ -21,7 +21,7 @@ from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict
 from hpc_launch.runs.status.attempt_view import AttemptView
 from hpc_launch.runs.status.run_status import RunStatus, finished
 from hpc_launch.runs.status.tracker import RunTracker, script_ended
-from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
 from hpc_launch.schedulers.slurm.slurm_reasons import advice, failed_to_start
 
 LAUNCH_S = 10.0
@@ -123,7 +123,7 @@ def ended_from_outside(context: RetryContext) -> bool:
 def driver_facts(context: RetryContext, *, inside: bool) -> DriverFacts:
     """Gather what only a driver can ask for. Each question is asked only where a rule needs the answer."""
     view = context.view
-    ending = _ending(view) if inside else None
+    ending = view.live if inside and view.disturbed else None
     silent_s = None if inside else silence_of_forgotten(context)
     if silent_s is not None and (silent_s < context.plan.retry.lost_after or not _same_cluster(context)):
         silent_s = None  # not lost, or not yet
@@ -149,18 +149,10 @@ def never_starts(context: RetryContext) -> tuple[NeverStarts | None, float]:
     patience = LAUNCH_S if kind == "node_failure" else float(context.plan.retry.stuck_after)
     explained = advice(live.reason, live.job_id)
     meaning = explained.meaning if explained is not None else ""
-    job = NeverStarts(kind, live.state, live.source, live.reason or "", meaning)
-    return job, patience - (live.as_of - stuck_since(context.attempt, live))
+    return NeverStarts(kind, live, meaning), patience - (live.as_of - stuck_since(context.attempt, live))
 
 
-def _ending(view: AttemptView) -> EndingJob | None:
-    live = view.live
-    if live is None or not view.disturbed:
-        return None
-    return EndingJob(live.job_id, live.state, live.source, live.reason)
-
-
-def _is_preempted(context: RetryContext, job: EndingJob) -> bool:
+def _is_preempted(context: RetryContext, job: JobRecord) -> bool:
     if job.reason == "TimeLimit" or job.state != "COMPLETING" or context.view.files.cancel is not None:
         return False
     return context.scheduler.preempted(job.job_id)

@@ -14,7 +14,7 @@ from msgspec import structs
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.base.files import read_text
 from hpc_launch.base.user_dirs import user
-from hpc_launch.diagnose.decide_verdict import AttemptProgress, ChangeFacts, PastAttempt, Policy, decide
+from hpc_launch.diagnose.decide_verdict import AttemptProgress, ChangeFacts, Policy, decide
 from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node_failure
 from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence, NeverStarts
@@ -158,7 +158,8 @@ def make_verdict(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: bool
     never_ran = withdrawn or context.view.files.void is not None
     step, progress = (None, AttemptProgress(False)) if never_ran else progress_of(context)
     policy = Policy(context.plan.retry, _change_facts(context, diagnosis), avoided=context.excluded)
-    verdict = decide(diagnosis, _history(context), progress, policy)
+    history = [past for past in context.verdicts_before() if past is not None]
+    verdict = decide(diagnosis, history, progress, policy)
     cancel = context.view.files.cancel
     if cancel is not None and verdict.action not in ("STOP", "NONE"):
         verdict = Verdict("STOP", f"cancelled by {cancel.by or 'a user'}")
@@ -208,11 +209,6 @@ def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> str | None:
     if problem is not None:
         Journal(context.run).note("node report", attempt=context.attempt.number, reason=problem)
     return problem
-
-
-def _history(context: RetryContext) -> list[PastAttempt]:
-    names, verdicts = PastAttempt.__struct_fields__, filter(None, context.verdicts_before())
-    return [PastAttempt(**{name: getattr(verdict, name) for name in names}) for verdict in verdicts]
 
 
 def _change_facts(context: RetryContext, diagnosis: Diagnosis) -> ChangeFacts:

@@ -17,7 +17,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis
-from hpc_launch.diagnose.evidence import HEARTBEAT, EndFacts, Evidence, LogScan, NodeFault, RoleFault, SchedulerFacts
+from hpc_launch.diagnose.evidence import HEARTBEAT, EndFacts, Evidence, LogScan, NodeFault
 from hpc_launch.diagnose.rulebook import Rulebook, parse_rules, shipped
 from hpc_launch.diagnose.scan_log import LogScanner, scan
 from hpc_launch.job.hostlist import names_or_text
@@ -188,9 +188,9 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
         logs=tuple(without_ordinary(without_other_jobs(scans(place, rules, nodes), job_id), place, rules)),
-        scheduler=convert(record, SchedulerFacts, from_attributes=True) if record is not None else None,
+        scheduler=record,
         end=end,
-        role=RoleFault(failed.name, failed.node, failed.why, failed.ended) if failed is not None else None,
+        role=failed,
         began=files.start is not None,
         node_exits=tuple(node_exits(place, nodes)),
         notes=tuple(notes(place, nodes)),

@@ -6,9 +6,10 @@ from typing import Any
 
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Diagnosis
-from hpc_launch.diagnose.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
+from hpc_launch.diagnose.evidence import EndFacts, Evidence, LogScan
 from hpc_launch.diagnose.rulebook import shipped
 from hpc_launch.diagnose.scan_log import scan
+from hpc_launch.schedulers.scheduler import JobRecord
 
 BOOK = shipped()
 
@@ -47,6 +48,6 @@ def why_run(state: str, code: int = 1, logs: dict[str, str] | None = None, **mor
         node = nodes[index] if index is not None else None
         scans.append(scanned(text, name, source=number, node=node, rank=rank))
     end = more.pop("end", EndFacts(exit_code=code))
-    scheduler = SchedulerFacts(state, "sacct", exit_code=exit_code, **facts)
+    scheduler = JobRecord("1", state, "sacct", exit_code=exit_code, **facts)
     evidence = Evidence(logs=tuple(scans), scheduler=scheduler, end=end, nodes=nodes, of_a_run=True, **more)
     return diagnose(evidence, BOOK)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hpc_launch.diagnose.decide_verdict import default_action
 from hpc_launch.diagnose.diagnose import diagnose
-from hpc_launch.diagnose.evidence import AgentNote, EndFacts, Evidence, NodeExit, SchedulerFacts
+from hpc_launch.diagnose.evidence import AgentNote, DriverFacts, EndFacts, Evidence, NodeExit
+from hpc_launch.schedulers.scheduler import JobRecord
 from tests.diagnose.logs import BOOK, scanned, why, why_run
 
 GLOO = (
@@ -144,8 +145,9 @@ def test_the_log_of_a_dead_batch_host_just_stops() -> None:
     named = diagnose(
         Evidence(
             logs=(scanned(log),),
-            scheduler=SchedulerFacts("NODE_FAIL", "sacct", failed_node="n2"),
+            scheduler=JobRecord("1", "NODE_FAIL", "sacct"),
             nodes=("n1", "n2"),
+            driver=DriverFacts(node_states=(("n2", "down*"),)),
             of_a_run=True,
         ),
         BOOK,

@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.diagnose.evidence import RoleFault
+
 
 class RoleState(Struct, frozen=True, kw_only=True):
     """A role, or one replica of it. Times are seconds since the epoch."""
@@ -31,20 +33,6 @@ class RoleState(Struct, frozen=True, kw_only=True):
     ends_job: bool = False
     waits_for: str | None = None
     """While it starts: the last answer to the question whether it is ready."""
-
-
-class RoleFault(Struct, frozen=True, kw_only=True):
-    """The role that ended the job by failing first."""
-
-    name: str
-    role: str
-    node: str
-    exit_code: int
-    why: str
-    ended: bool = False
-    """Whether it ended by itself."""
-    time: float | None = None
-    """When it was noticed."""
 
 
 class RoleStates(Struct, frozen=True, kw_only=True):

@@ -7,47 +7,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import ValidationError, convert, field, to_builtins
 from msgspec.structs import asdict, replace
 
 from hpc_launch.base.json_records import create_record, read_record
+from hpc_launch.diagnose.decide_verdict import PastAttempt
 from hpc_launch.diagnose.diagnosis import Diagnosis, Quote, Verdict
 from hpc_launch.runs.layout import AttemptFolder
 
-AGAIN = frozenset({"RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE"})
-"""Actions that another attempt follows."""
 
-
-class VerdictRecord(Struct, frozen=True, kw_only=True):
+class VerdictRecord(PastAttempt, frozen=True, kw_only=True):
     """A verdict and what it was based on. `time` and `not_before` are seconds since the epoch."""
 
     action: str
     reason: str = ""
-    failure_class: str = "unknown"
-    cause: str | None = None
     time: float = 0.0
     not_before: float = 0.0
     """The next attempt must not start earlier."""
-    exclude: tuple[str, ...] = ()
     readmit: tuple[str, ...] = ()
     """Nodes that are no longer excluded."""
-    sets: tuple[str, ...] = ()
-    steps_used: int = 0
-    further: bool = False
-    """Whether the attempt got further than all before it."""
     step: int | None = None
     """The last step it reached, where known."""
     withdrawn: bool = False
     """The job could never start and was removed from the queue."""
-    blamed: tuple[str, ...] = ()
     evidence: tuple[Quote, ...] = ()
-    diagnosis: dict[str, Any] = {}
+    diagnosis: dict[str, Any] = field(default_factory=dict)
     """The diagnosis, without its evidence."""
-
-    @property
-    def again(self) -> bool:
-        """Whether another attempt follows."""
-        return self.action in AGAIN
 
     @property
     def place(self) -> str:

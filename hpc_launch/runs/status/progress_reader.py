@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from hpc_launch.base.files import open_regular, read_tail
-from hpc_launch.diagnose.word_of_end import word_of_end
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.node_records import watcher_samples
@@ -28,13 +27,20 @@ MAX_LINE = 2000
 RATE_WINDOW = 20
 """Number of points that the rate is measured over."""
 
+_WORD_OF_END = re.compile(
+    r"(?i)early[ _-]?stopp(?!\w* counter)|stopp\w* early|signaling Trainer to stop|\btrain_runtime\b"
+    r"|\btraining (?:is |has )?(?:been )?(?:completed?|finished|done)\b"
+)
+"""How a program says that it was done, or stopped early on purpose; of programs, Lightning's callback
+(pytorch/callbacks/early_stopping.py) and Transformers' Trainer."""
+
 
 @dataclass(frozen=True)
 class Progress:
     """Progress by the training's own log; None is 'not known'.
 
     `rate` is in steps per second, `eta_s` in seconds; `spacing` is the number of steps between the last two lines that
-    show one; `said` is the `word_of_end` of a program that is over; `unmatched`: none of many lines shows a step,
+    show one; `said` is the word of its end of a program that is over; `unmatched`: none of many lines shows a step,
     although the job says how they would; `saves`: the job says where its checkpoints are.
     """
 
@@ -142,7 +148,9 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
     rate = _rate(log)
     left = max(0, total - reached) if total is not None and reached is not None else None
     spacing = _spacing(steps) or before.spacing
-    said = word_of_end(lines, lines.index(step.string)) if over and step is not None else None
+    # The newest lines come first; a word just before the last step counts, too.
+    last_lines = lines[: lines.index(step.string) + 5] if over and step is not None else []
+    said = next((line.strip() for line in last_lines if _WORD_OF_END.search(line)), None)
     eta_s = left / rate if left is not None and rate else None
     silent = "step" in log.patterns and reached is None and (over or len(lines) > MAX_LINES // 2)
     unmatched = silent and first_step(attempt) is None
