@@ -145,10 +145,6 @@ def _ended_after_warning(subject: DiagnosisInput) -> Candidate | None:
     return None
 
 
-def _ended_well(subject: DiagnosisInput) -> Candidate | None:
-    return _success(subject) if ended_well(subject.evidence, subject.solid) else None
-
-
 def _role(subject: DiagnosisInput) -> Candidate | None:
     """A role that ended too early, or was never ready, where its own log has no cause."""
     fault = subject.evidence.role
@@ -222,7 +218,7 @@ RULES: tuple[Rule, ...] = (
     _cancelled,
     _ended_after_warning,
     _role,
-    _ended_well,
+    lambda subject: _success(subject) if ended_well(subject.evidence, subject.solid) else None,
     _root_cause,
     _unknown,
 )

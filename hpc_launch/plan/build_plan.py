@@ -41,7 +41,7 @@ def build(
     if findings:
         return None, findings
     if resolved.job.roles:
-        from hpc_launch.plan.role_plans import build_roles
+        from hpc_launch.plan.role_jobs import build_roles
 
         return build_roles(resolved, build)
     filler = ValueFiller(resolved, findings)

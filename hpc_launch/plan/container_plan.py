@@ -6,17 +6,17 @@ It copies software to the nodes' own disks, and the run to hosts without shared 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.container import ACTIONS, Container, ContainerStep
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import Text, Var, plain
-from hpc_launch.plan.copy_plan import CopyPlan, StagePlan
 from hpc_launch.plan.environment import check_variable_name, module_steps
 from hpc_launch.plan.job_size import JobSize, selected_options
-from hpc_launch.plan.launch_plan import CheckpointPlan, Prelude, SiteStep, StepPlan, Variable
+from hpc_launch.plan.launch_plan import CopyPlan, Prelude, SiteStep, StagePlan, StepPlan, Variable
 from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.recorded_parts import CheckpointPlan
 from hpc_launch.plan.tracker_environment import login_bind
 from hpc_launch.runtimes.container_runtimes import ContainerPlan, runtime_of
 
@@ -48,12 +48,13 @@ def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Seque
     declared = site.containers.images.get(asked.image)
     if declared is not None and declared.arch is not None:
         check_architecture(filler, size, declared.arch)
+    vendor = size.node_class.gpu_vendor or "nvidia"
     return ContainerPlan(
         runtime=runtime,
         image=image,
         binds=_binds(filler, workdir),
         workdir=workdir,
-        gpus=_gpus(size),
+        gpus=vendor if size.gpus_per_node and vendor != "intel" else None,
         home=site.containers.home if asked.home is None else asked.home,
         writable=site.containers.writable if asked.writable is None else asked.writable,
         options=(*site.containers.options, *asked.options),
@@ -100,11 +101,6 @@ def _binds(filler: ValueFiller, workdir: str) -> tuple[Text, ...]:
         # ch-run(1) has no read-only binds; the file's own mode protects it there.
         job_binds.append(f"{login}:{login}" + ("" if runtime_and_image(filler, asked)[0] == "charliecloud" else ":ro"))
     return tuple(dict.fromkeys([*binds, *((bind,) for bind in job_binds)]))
-
-
-def _gpus(size: JobSize) -> Literal["nvidia", "amd"] | None:
-    vendor = size.node_class.gpu_vendor or "nvidia"
-    return vendor if size.gpus_per_node and vendor != "intel" else None
 
 
 def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:
@@ -228,8 +224,7 @@ def copies(filler: ValueFiller, runs_folder: str, workdir: str, checkpoint: Chec
     folders = [filler.absolute(folder) for folder in shared] if isinstance(shared, list) else []
     place = None  # of the checkpoints, as far as it is known now
     if checkpoint is not None:
-        in_run = checkpoint.folder[:1] == (Var("HPC_LAUNCH_RUN_DIR"),)
-        place = runs_folder if in_run else plain(checkpoint.folder)
+        place = runs_folder if checkpoint.dir[:1] == (None,) else plain(checkpoint.text)
     own = checkpoint is not None and (place is None or not _is_below(place, folders))
     if own:
         message = f"each host has a folder {place or 'of checkpoints'} of its own"

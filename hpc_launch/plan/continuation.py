@@ -9,8 +9,9 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.patterns import compiled
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, Var
 from hpc_launch.plan.environment import job_variables
-from hpc_launch.plan.launch_plan import CheckpointPlan, Continuation
+from hpc_launch.plan.launch_plan import Continuation
 from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.recorded_parts import CheckpointPlan
 
 RUN_DIR = RUNTIME["run.dir"]
 
@@ -40,6 +41,7 @@ def continuation(filler: ValueFiller) -> Continuation:
         warn=asked.warn,
         guarded=asked.signal_before is not None or asked.warn != "file",
         checkpoint=_checkpoint(filler),
+        followed=asked.follow,
         resume_variables=tuple(job_variables(filler, asked.resume.env, ("checkpoint", "resume", "env"))),
     )
 
@@ -71,11 +73,10 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     if folder is None or not usable:
         return None
     return CheckpointPlan(
-        folder=folder,
+        dir=tuple(part if isinstance(part, str) else None for part in folder),
         pattern=pattern,
         complete=complete or (known.complete if known else ()),
         latest=latest or (known.latest if known else None),
-        followed=asked.follow,
     )
 
 

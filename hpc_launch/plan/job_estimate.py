@@ -98,13 +98,14 @@ def job_training(
         assumed.append("a micro batch of 1: set `micro_batch` in `strategy:`")
     sharding, shard_group = _sharding(job, size)
     offload = _offload(strategy, user_config)
+    framework: Framework = "pytorch" if strategy.zero_stage is None else "deepspeed"
     optimizer = str(given.get("optim", given.get("optimizer", ""))).lower()
     setup = TrainingSetup(
         layout=layout,
         sequence=sequence,
         sharding=sharding,
         shard_group=shard_group,
-        framework=_framework(strategy),
+        framework="megatron" if strategy.name == "megatron" else framework,
         precision=_precision(job, given),
         optimizer=next((kind for part, kind in _OPTIMIZERS if part in optimizer), "adam"),
         recompute=_recompute(strategy, given),
@@ -142,12 +143,6 @@ def _number(given: Mapping[str, Any], names: Iterable[str]) -> int | None:
         if text.isascii() and text.isdigit() and len(text) < 19 and int(text):
             return int(text)
     return None
-
-
-def _framework(strategy: Strategy) -> Framework:
-    if strategy.name == "megatron":
-        return "megatron"
-    return "pytorch" if strategy.zero_stage is None else "deepspeed"
 
 
 def _sharding(job: JobSpec, size: JobSize) -> tuple[Sharding, int | None]:

@@ -208,16 +208,13 @@ def selected_options(draft: PlanDraft) -> dict[str, SiteOption]:
 def check_names(draft: PlanDraft) -> None:
     """HL319 for an unknown option or software stack."""
     job, site = draft.resolved.job, draft.resolved.site
-    for at, name in enumerate(job.options):
-        if name not in site.options:
-            hint = f"use one of: {', '.join(site.options) or 'none defined'}"
-            message = f"site {site.name} has no option `{name}`"
-            draft.fault(FindingCode.UNKNOWN_SITE_OPTION, message, ("options", at), hint)
-    stack = job.environment.stack
-    if stack is not None and stack not in site.stacks:
-        hint = f"use one of: {', '.join(site.stacks) or 'none defined'}"
-        message = f"site {site.name} has no stack `{stack}`"
-        draft.fault(FindingCode.UNKNOWN_SITE_OPTION, message, ("environment", "stack"), hint)
+    asked: dict[KeyPath, tuple[str, str | None]] = {("environment", "stack"): ("stack", job.environment.stack)}
+    asked |= {("options", at): ("option", name) for at, name in enumerate(job.options)}
+    for path, (what, name) in asked.items():
+        known = [*(site.stacks if what == "stack" else site.options)]
+        if name is not None and name not in known:
+            hint = f"use one of: {', '.join(known) or 'none defined'}"
+            draft.fault(FindingCode.UNKNOWN_SITE_OPTION, f"site {site.name} has no {what} `{name}`", path, hint)
 
 
 def srun_options(draft: PlanDraft, size: JobSize) -> tuple[str, ...]:

@@ -12,8 +12,7 @@ from hpc_launch.base.counted import counted
 from hpc_launch.job.document import Origin
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.type_hints import LauncherName
-from hpc_launch.plan.copy_plan import CopyPlan, StagePlan
-from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
+from hpc_launch.plan.recorded_parts import CheckpointPlan, CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.runtimes.container_runtimes import ContainerPlan
 from hpc_launch.sites.network import JobHost, MasterAddress
 
@@ -131,16 +130,6 @@ class StrategyResult(Struct, frozen=True):
     names: dict[str, str] = {}
 
 
-class CheckpointPlan(Struct, frozen=True):
-    """Where checkpoints are and when one is complete; `job.checkpoint` describes each field."""
-
-    folder: Text
-    pattern: str
-    complete: tuple[str, ...]
-    latest: str | None
-    followed: bool = False
-
-
 class Continuation(Struct, frozen=True):
     """How the training is warned before its end, and how the next attempt continues."""
 
@@ -149,12 +138,9 @@ class Continuation(Struct, frozen=True):
     """Whether a shell wraps the launcher on each node: it sends the signal, and treats the SIGTERM of a preemption
     as a warning."""
     checkpoint: CheckpointPlan | None = None
+    followed: bool = False
+    """Whether a complete checkpoint is announced while the job runs."""
     resume_variables: tuple[Variable, ...] = ()
-
-    @property
-    def resume_names(self) -> frozenset[str]:
-        """The variables that are set when a checkpoint is found."""
-        return frozenset(variable.name for variable in self.resume_variables)
 
 
 class WatchPlan(Struct, frozen=True):
@@ -188,6 +174,30 @@ class StepPlan(Struct, frozen=True):
     options: tuple[str, ...] = ()
     hydra: bool = False
     """Whether mpirun is MPICH's (Hydra) and not Open MPI's."""
+
+
+class StagePlan(Struct, frozen=True):
+    """Where the nodes put their own copy of the environment or image."""
+
+    how: Literal["auto", "node"]
+    folders: tuple[Text, ...] = ()
+    """Candidates, in order. They may contain variables that only a node knows."""
+    image: bool = False
+    """Whether the image is copied, else the Python environment."""
+    unsupported: str = ""
+    """Why no copy can be made. The script says so."""
+    origin: Origin = Origin("default")
+
+
+class CopyPlan(Struct, frozen=True):
+    """What each host gets, where the hosts share no folders."""
+
+    workdir: bool
+    """Whether it gets the working folder."""
+    exclude: tuple[str, ...]
+    limit_mib: int
+    own_checkpoints: bool
+    """Whether each host has a checkpoint folder of its own."""
 
 
 class RoleGpus(Struct, frozen=True):
@@ -299,11 +309,6 @@ class LaunchPlan(Struct, frozen=True):
     def elastic(self) -> bool:
         """Whether the run can continue with fewer nodes."""
         return self.fewest_nodes < self.nodes
-
-    @property
-    def expedited(self) -> bool:
-        """Whether Slurm requeues the job ahead of all others (`--requeue=expedite`)."""
-        return any(one.option == "requeue" and one.value for one in self.directives)
 
     @property
     def chooses_nodes(self) -> bool:

@@ -20,6 +20,8 @@ from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.strategy_files import EXPLICIT
 
+Precision = Literal["bf16", "fp16", "fp32"]
+
 
 class MegatronJob(Struct, frozen=True, kw_only=True):
     """Options beyond the layout and the model."""
@@ -28,7 +30,7 @@ class MegatronJob(Struct, frozen=True, kw_only=True):
     """Total number of processes."""
     gpus_per_node: Annotated[int | None, Meta(ge=1)] = None
     """GPUs per node, to check that TP stays within one."""
-    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    precision: Precision = "bf16"
     """The precision of the training."""
     format: Literal["lines", "args"] = "lines"
     """One flag per line, or an `args:` block for a job file."""
@@ -37,58 +39,58 @@ class MegatronJob(Struct, frozen=True, kw_only=True):
 def make(job: MegatronJob, parallel: Parallel, model: ModelShape) -> tuple[str | None, list[Finding]]:
     """The flags as text; None with findings if the layout is invalid."""
     layout = ParallelLayout(parallel, job.world_size)
-    findings = check(layout, model, _option, gpus_per_node=job.gpus_per_node)
+    findings = check(layout, model, lambda at: Place(f"--{at.replace('_', '-')}"), gpus_per_node=job.gpus_per_node)
     if errors(findings):
         return None, findings
     findings += check_connections(layout, {}, None)
-    lines = flags(layout, model, precision=job.precision)
+    rows = [(name, value) for name, _, value in flags(layout, model, job.precision) if _is_set(value)]
     if job.format == "lines":
-        return "".join(" ".join(line) + "\n" for line in lines), findings
-    rows = [f"  {line[0].removeprefix('--')}: {line[1] if len(line) > 1 else 'true'}\n" for line in lines]
-    return "args:\n" + "".join(rows), findings
+        return "".join(f"{name}\n" if value is True else f"{name} {value}\n" for name, value in rows), findings
+    lines = (f"  {name.removeprefix('--')}: {'true' if value is True else value}\n" for name, value in rows)
+    return "args:\n" + "".join(lines), findings
 
 
-def _option(field: str) -> Place:
-    return Place("--" + field.replace("_", "-"))
+Row = tuple[str, str, int | bool | None]
+"""A flag, the key of `parallel:` that it comes from, and its value: None and False leave it out."""
 
 
-def flags(
-    layout: ParallelLayout, model: ModelShape, *, precision: Literal["bf16", "fp16", "fp32"] = "bf16"
-) -> list[tuple[str, ...]]:
-    """Each flag with its value, for the arguments of a Megatron training."""
+def flags(layout: ParallelLayout, model: ModelShape, precision: Precision = "bf16") -> list[Row]:
+    """All flags for the arguments of a Megatron training, with those that are not set."""
     parallel, experts = layout.parallel, model.num_experts is not None
     grouped = model.query_groups is not None and model.query_groups != model.heads
-    values: dict[str, int | bool | None] = {
-        "--tensor-model-parallel-size": parallel.tp,
-        "--pipeline-model-parallel-size": parallel.pp,
-        "--context-parallel-size": parallel.cp,
-        "--num-experts": model.num_experts,
-        "--expert-model-parallel-size": parallel.ep if experts else None,
-        "--expert-tensor-parallel-size": (parallel.etp or parallel.tp) if experts else None,
-        "--num-virtual-stages-per-pipeline-rank": parallel.vpp,
-        "--decoder-first-pipeline-num-layers": parallel.first_stage_layers,
-        "--decoder-last-pipeline-num-layers": parallel.last_stage_layers,
-        "--num-layers": model.num_layers,
-        "--hidden-size": model.hidden_size,
-        "--num-attention-heads": model.heads,
-        "--group-query-attention": grouped,
-        "--num-query-groups": model.query_groups if grouped else None,
-        "--seq-length": model.seq_length,
-        "--max-position-embeddings": model.seq_length,
-        "--micro-batch-size": parallel.micro_batch,
-        "--global-batch-size": layout.global_batch,
-        f"--{precision}": precision != "fp32",
-        "--account-for-embedding-in-pipeline-split": parallel.count_embedding,
-        "--account-for-loss-in-pipeline-split": parallel.count_loss,
-        "--sequence-parallel": parallel.sequence_parallel,
-        "--use-distributed-optimizer": parallel.distributed_optimizer,
-        "--overlap-grad-reduce": parallel.overlap and layout.dp > 1,
+    return [
+        ("--tensor-model-parallel-size", "tp", parallel.tp),
+        ("--pipeline-model-parallel-size", "pp", parallel.pp),
+        ("--context-parallel-size", "cp", parallel.cp),
+        ("--num-experts", "", model.num_experts),
+        ("--expert-model-parallel-size", "ep", parallel.ep if experts else None),
+        ("--expert-tensor-parallel-size", "etp", (parallel.etp or parallel.tp) if experts else None),
+        ("--num-virtual-stages-per-pipeline-rank", "vpp", parallel.vpp),
+        ("--decoder-first-pipeline-num-layers", "first_stage_layers", parallel.first_stage_layers),
+        ("--decoder-last-pipeline-num-layers", "last_stage_layers", parallel.last_stage_layers),
+        ("--num-layers", "", model.num_layers),
+        ("--hidden-size", "", model.hidden_size),
+        ("--num-attention-heads", "", model.heads),
+        ("--group-query-attention", "", grouped),
+        ("--num-query-groups", "", model.query_groups if grouped else None),
+        ("--seq-length", "", model.seq_length),
+        ("--max-position-embeddings", "", model.seq_length),
+        ("--micro-batch-size", "micro_batch", parallel.micro_batch),
+        ("--global-batch-size", "global_batch", layout.global_batch),
+        (f"--{precision}", "", precision != "fp32"),
+        ("--account-for-embedding-in-pipeline-split", "count_embedding", parallel.count_embedding),
+        ("--account-for-loss-in-pipeline-split", "count_loss", parallel.count_loss),
+        ("--sequence-parallel", "sequence_parallel", parallel.sequence_parallel),
+        ("--use-distributed-optimizer", "distributed_optimizer", parallel.distributed_optimizer),
+        ("--overlap-grad-reduce", "overlap", parallel.overlap and layout.dp > 1),
         # Megatron refuses one without the other.
-        "--overlap-param-gather": parallel.overlap and layout.dp > 1 and parallel.distributed_optimizer,
-        "--no-overlap-p2p-communication": bool(parallel.vpp) and not parallel.overlap,
-    }
-    given = ((name, value) for name, value in values.items() if value is not None and value is not False)
-    return [(name,) if value is True else (name, str(value)) for name, value in given]
+        ("--overlap-param-gather", "overlap", parallel.overlap and layout.dp > 1 and parallel.distributed_optimizer),
+        ("--no-overlap-p2p-communication", "vpp", bool(parallel.vpp) and not parallel.overlap),
+    ]
+
+
+def _is_set(value: int | bool | None) -> bool:
+    return value is not None and value is not False
 
 
 _MODEL_KEYS = {
@@ -101,28 +103,6 @@ _MODEL_KEYS = {
 }
 """The key of `model:` behind each size."""
 
-_KEYS = {
-    "--tensor-model-parallel-size": "tp",
-    "--pipeline-model-parallel-size": "pp",
-    "--context-parallel-size": "cp",
-    "--expert-model-parallel-size": "ep",
-    "--expert-tensor-parallel-size": "etp",
-    "--num-virtual-stages-per-pipeline-rank": "vpp",
-    "--decoder-first-pipeline-num-layers": "first_stage_layers",
-    "--decoder-last-pipeline-num-layers": "last_stage_layers",
-    "--account-for-embedding-in-pipeline-split": "count_embedding",
-    "--account-for-loss-in-pipeline-split": "count_loss",
-    "--micro-batch-size": "micro_batch",
-    "--global-batch-size": "global_batch",
-    "--sequence-parallel": "sequence_parallel",
-    "--use-distributed-optimizer": "distributed_optimizer",
-    "--overlap-grad-reduce": "overlap",
-    "--overlap-param-gather": "overlap",
-    "--no-overlap-p2p-communication": "vpp",
-}
-"""The key of `parallel:` behind each flag."""
-
-_STAGE_FLAGS = tuple(flag for flag, key in _KEYS.items() if key in UNEVEN_FIELDS)
 _OWN_STAGES = ("--pipeline-model-parallel-layout", "--hybrid-layer-pattern")
 """Arguments that name the layers of each stage, which Megatron checks itself."""
 
@@ -175,25 +155,25 @@ def _check_agreement(
 
 def megatron_flags(filler: ValueFiller, layout: ParallelLayout) -> tuple[Entry, ...]:
     """The flags that precede the job's own arguments; those must not repeat any of them."""
-    given = _arguments(filler)
-    asked = filler.resolved.job.precision
-    precision: Literal["bf16", "fp16", "fp32"] = asked if asked in ("bf16", "fp16") else "fp32"
+    given, job = _arguments(filler), filler.resolved.job
+    asked: Precision = job.precision if job.precision in ("bf16", "fp16") else "fp32"
+    shape = ModelShape(num_experts=shape_of_arguments(job.args).num_experts)
     result = []
-    for name, *value in flags(
-        layout, ModelShape(num_experts=shape_of_arguments(filler.resolved.job.args).num_experts), precision=precision
-    ):
+    for name, key, value in flags(layout, shape, asked):
+        if not _is_set(value):
+            if key in UNEVEN_FIELDS and name in given:
+                message, hint = f"`{name}` is not known to the checks and estimates", f"set `parallel.{key}` instead"
+                filler.fault(FindingCode.DUPLICATE_MEGATRON_FLAG, message, given[name], hint)
+            continue
         if name == "--num-experts":
             continue  # the job's own argument, by which it is known
-        path: KeyPath = ("parallel", _KEYS[name]) if name in _KEYS else ("precision",)
+        path: KeyPath = ("parallel", key) if key else ("precision",)
         if name in given:
             written = ".".join(map(str, path))
             message, hint = f"`{name}` is already set by `{written}`", f"remove it here and set `{written}`"
             filler.fault(FindingCode.DUPLICATE_MEGATRON_FLAG, message, given[name], hint)
         origin = filler.resolved.origin(*path) if path in filler.resolved.merged.origins else EXPLICIT
-        result.append(Entry(name, value[0] if value else None, origin))
-    for name in (flag for flag in _STAGE_FLAGS if flag in given and flag not in {entry.key for entry in result}):
-        message, hint = f"`{name}` is not known to the checks and estimates", f"set `parallel.{_KEYS[name]}` instead"
-        filler.fault(FindingCode.DUPLICATE_MEGATRON_FLAG, message, given[name], hint)
+        result.append(Entry(name, None if value is True else str(value), origin))
     return tuple(result)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.plan.environment import NCCL_INTERFACES
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import CheckpointPlan, NodeCheckPlan, Program, Variable
+from hpc_launch.plan.launch_plan import NodeCheckPlan, Program, Variable
 from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.recorded_parts import CheckpointPlan
 from hpc_launch.runtimes.container_runtimes import ContainerPlan
 from hpc_launch.sites.queues import overlay_fabric
 
@@ -70,7 +71,7 @@ def _expects(
     for path in _paths(program):
         yield f"--path={path}"
     if saved is not None:
-        yield f"--writable={_unexpanded(saved.folder)}"
+        yield f"--writable={_unexpanded(saved.text)}"
     fabric, full = _fabric(filler, size, variables), job.preflight in ("full", "only")
     proof = overlay_fabric(filler.resolved.site.fabric, node.fabric)[0].fallback
     proof = proof if fabric and size.gpus_per_node and job.max_nodes > 1 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from hpc_launch.job.retry import Retry
+from hpc_launch.job.shell_text import RUNTIME, Text
 
 
 class CodePlan(Struct, frozen=True):
@@ -13,6 +14,25 @@ class CodePlan(Struct, frozen=True):
     root: str
     exclude: tuple[str, ...] = ()
     limit_mib: int = 100
+
+
+class CheckpointPlan(Struct, frozen=True, kw_only=True):
+    """Where checkpoints are and when one is complete; `job.checkpoint` describes each field."""
+
+    dir: tuple[str | None, ...] = ()
+    """Parts of the folder's path. None stands for the run folder, which is not known when the plan is made."""
+    pattern: str = ""
+    complete: tuple[str, ...] = ()
+    latest: str | None = None
+
+    def folder(self, run: str) -> str:
+        """The folder with the checkpoints of the run in this folder."""
+        return "".join(run if part is None else part for part in self.dir)
+
+    @property
+    def text(self) -> Text:
+        """The folder, for the script."""
+        return tuple(RUNTIME["run.dir"] if part is None else part for part in self.dir)
 
 
 class BatchPlan(Struct, frozen=True):

@@ -1,9 +1,12 @@
-"""The roles of a job: the job that each of them is, and the nodes, GPUs and ports that it gets."""
+"""The roles of a job: the job that each of them is, with its nodes, GPUs and ports, and the plan of all of them.
+
+The plan of a job with roles has one of each role, and one of the job that holds them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -13,15 +16,19 @@ from msgspec.structs import replace
 from hpc_launch.base.counted import counted
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.job.document import KeyPath
+from hpc_launch.job.document import KeyPath, rule
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import Launcher
 from hpc_launch.job.merge import Layer, merge
 from hpc_launch.job.reader import read
 from hpc_launch.job.roles import OWN_KEYS, ROLE_NAME, Ready, Role
 from hpc_launch.job.shell_text import Var
+from hpc_launch.plan.job_size import job_size
+from hpc_launch.plan.launch_plan import LaunchPlan, RoleGpus, RolePlan, SiteStep, StepPlan, Variable, WatchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
+from hpc_launch.plan.recorded_parts import BatchPlan, RetryPlan
+from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.resolved import Resolved
 
 _OF_JOB_ONLY = frozenset("roles sweep nodes gpus gpus_per_node spares notify trackers drill retry".split())
@@ -177,7 +184,8 @@ def _wrong_together(job: JobSpec, places: Mapping[str, RolePlace], gpus_per_node
         cycle = " → ".join(reversed(error.args[1]))
         yield ("roles", error.args[1][0], "after"), f"the roles wait for each other: {cycle}", "remove one of them"
     missing = [name for name in job.roles if name not in places and job.roles[name].beside is None]
-    needed = sum(_least(role) for role in job.roles.values() if role.beside is None)
+    alone = (role for role in job.roles.values() if role.beside is None)
+    needed = sum(role.replicas * (role.nodes if isinstance(role.nodes, int) else 1) for role in alone)
     has_rest = any(role.nodes == "rest" for role in job.roles.values())
     if missing or (needed != job.max_nodes and not has_rest):
         message = f"the roles need {counted(needed, 'node')}, the job has {job.max_nodes}"
@@ -190,10 +198,6 @@ def _wrong_together(job: JobSpec, places: Mapping[str, RolePlace], gpus_per_node
         elif place.first_gpu + (place.gpus or 0) > gpus_per_node:
             message = f"the roles on the nodes of `{name}` use more than their {gpus_per_node} GPUs"
             yield ("roles", name, "gpus"), message, "request fewer GPUs, or give one of them nodes of its own"
-
-
-def _least(role: Role) -> int:
-    return role.replicas * (role.nodes if isinstance(role.nodes, int) else 1)
 
 
 def role_record(name: str, role: Role, place: RolePlace, launcher: LauncherDescriptor) -> dict[str, Any]:
@@ -211,3 +215,93 @@ def role_record(name: str, role: Role, place: RolePlace, launcher: LauncherDescr
         "restart": role.restart,
         "grace": role.grace,
     }
+
+
+BESIDE_OTHERS = ("--overlap", "--mem=0")
+"""A step gets all GPUs and memory of its nodes, and the next one would wait for them (srun(1), --overlap)."""
+
+
+def build_roles(
+    resolved: Resolved, build: Callable[[Resolved], tuple[LaunchPlan | None, list[Finding]]]
+) -> tuple[LaunchPlan | None, list[Finding]]:
+    """The plan, or None if it cannot be built, and every finding. `build` is that of a job of one program."""
+    findings: list[Finding] = []
+    filler, job, places = ValueFiller(resolved, findings), resolved.job, role_places(resolved.job)
+    known = ((name, role_resolved(resolved, name, places.get(name), findings)) for name in job.roles)
+    jobs = {name: own for name, own in known if own is not None}
+    if findings:
+        return None, findings
+    size, main = job_size(filler), main_role(job.roles)
+    gpus_per_node = size.gpus_per_node if size is not None else 0
+    check_roles(filler, {name: own.job for name, own in jobs.items()}, places, gpus_per_node)
+    if findings:
+        return None, findings
+    outer, faults = build(with_job_of_roles(resolved, jobs[main].job))
+    findings += faults
+    roles: list[RolePlan] = []
+    for name in sorted(jobs, key=lambda one: one != main):
+        plan, faults = build(jobs[name])
+        findings += [fault for fault in faults if fault not in findings]
+        if plan is None or outer is None:
+            continue
+        if name == main and outer.recovery.batch is None:
+            outer = replace(outer, recovery=replace(outer.recovery, batch=_batch_of(name, plan.recovery.batch)))
+        role, place, gpus = job.roles[name], places[name], outer.gpus_per_node
+        plan = replace(
+            _within(plan, outer, role),
+            hosts=_hosts(outer.hosts, plan.hosts, place),
+            role=name,
+            role_gpus=None if place.gpus is None or not gpus else RoleGpus(place.first_gpu, gpus),
+        )
+        roles.append(RolePlan(name, plan, role_record(name, role, place, descriptor(plan.launcher))))
+    if outer is None or len(roles) < len(jobs):
+        return None, findings
+    held = replace(
+        outer,
+        roles=tuple(roles),
+        step=StepPlan("roles"),
+        binding=None,
+        variables=(),
+        prelude=(),
+        watch=None,
+        code=next((one.plan.code for one in roles if one.plan.code is not None), None),
+    )
+    return held, findings
+
+
+def _batch_of(name: str, batch: BatchPlan | None) -> BatchPlan | None:
+    """Where the job file has the batch size of a role."""
+    keys = {at: getattr(batch, at, None) or "" for at in ("micro_key", "accumulation_key")}
+    own = {at: f"roles.{name}.{key}" for at, key in keys.items() if key.startswith("args.")}
+    return replace(batch, **own) if batch is not None else None
+
+
+def _hosts(hosts: tuple[JobHost, ...], own: tuple[JobHost, ...], place: RolePlace) -> tuple[JobHost, ...]:
+    """All hosts of the job, those of the role with as many processes as it has there."""
+    slots = {first + at: host.slots for first, _ in place.nodes for at, host in enumerate(own)}
+    return tuple(replace(host, slots=slots.get(at, host.slots)) for at, host in enumerate(hosts))
+
+
+def _within(plan: LaunchPlan, outer: LaunchPlan, role: Role) -> LaunchPlan:
+    """The plan of a role without what the job does for all of them. A server may be silent for as long as it likes."""
+    step = plan.step
+    if step.kind == "srun":
+        step = replace(step, options=(*BESIDE_OTHERS, *step.options))
+    nothing = rule("`unset` of the role")  # on the node: srun sets its variables there
+    unset = (SiteStep("variable", nothing, variable=Variable(name, None, nothing)) for name in role.unset)
+    watch = plan.watch
+    if watch is not None and role.ends is None:
+        watch = WatchPlan(0, 0, watch.sample_every_s, phases=False)
+    return replace(
+        plan,
+        name=outer.name,
+        step=step,
+        shared_hosts=True,
+        watch=watch,
+        notify=None,
+        node_check=None,
+        stage=None,
+        requeue=False,
+        recovery=RetryPlan(),
+        around=replace(plan.around, on_nodes=(), node_steps=(*plan.around.node_steps, *unset)),
+    )

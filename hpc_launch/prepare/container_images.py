@@ -188,12 +188,16 @@ def check_image_file(name: str, site: SiteProfile | None) -> list[Check]:
     if settings.runtime == "none":
         message = f"site {site.name if site else ''} has no container runtime"
         raise UsageError(message, "choose another site with --site")
+    binds: list[Text] = []
+    for bind in settings.binds:
+        with suppress(UsageError):  # its names are known only in a job
+            binds.append((_filled(bind, site),))
     queue = site.queues.get(site.queue_of(None)) if site else None
     node = site.node_classes.get(queue.node_class) if site and queue else None
     container = ContainerPlan(
         runtime=settings.runtime,
         image=os.path.abspath(path),
-        binds=tuple(_known_binds(settings.binds, site)),
+        binds=tuple(binds),
         workdir="/",
         gpus=None,
         home=settings.home,
@@ -212,13 +216,6 @@ def check_image_file(name: str, site: SiteProfile | None) -> list[Check]:
         libraries=settings.libraries,
     )
     return list(check(required))
-
-
-def _known_binds(binds: Sequence[str], site: SiteProfile | None) -> Iterator[Text]:
-    """Yield the binds of the site whose names are known outside a job."""
-    for bind in binds:
-        with suppress(UsageError):
-            yield (_filled(bind, site),)
 
 
 def _vendor(gpus: int, vendor: str | None) -> str | None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from hpc_launch.job.document import KeyPath, Origin
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.shell_text import readable, visible
-from hpc_launch.plan.launch_plan import SiteStep, Variable
+from hpc_launch.plan.launch_plan import Variable
 from hpc_launch.prepare.prepare import PreparedJob
 
 
@@ -57,10 +57,9 @@ def explain(job: PreparedJob) -> list[ExplainedValue]:
         ("node", settings.node_steps),
         ("container", settings.inside),
     ):
-        lines.extend(
-            ExplainedValue("step", f"{where}.{index}", _step_text(step), step.origin)
-            for index, step in enumerate(steps)
-        )
+        for index, step in enumerate(steps):
+            text = " ".join(map(readable, step.words)) if step.variable is None else _assignment(step.variable)
+            lines.append(ExplainedValue("step", f"{where}.{index}", text, step.origin))
     if plan.binding is not None:
         lines.append(ExplainedValue("step", plan.binding.key, plan.binding.value or "", plan.binding.origin))
     for variable in settings.rank_variables:
@@ -102,12 +101,6 @@ def _at(merged: Merged, path: KeyPath) -> Any:
     for key in path:
         value = value[key]
     return value
-
-
-def _step_text(step: SiteStep) -> str:
-    if step.variable is not None:
-        return _assignment(step.variable)
-    return " ".join(readable(word) for word in step.words)
 
 
 def _assignment(variable: Variable) -> str:

@@ -36,7 +36,6 @@ from hpc_launch.runs.submitting.run_store import PreparedAttempt, create_run, re
 from hpc_launch.runs.submitting.submit_attempt import LOOKUP_S, Wait, submit_next
 from hpc_launch.schedulers.scheduler import ENDED_STATES, Scheduler
 from hpc_launch.script.render import render_array
-from hpc_launch.sites.queues import Queue
 
 
 class SweepRoom(Struct, frozen=True):
@@ -62,7 +61,9 @@ def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> Sw
     room = scheduler.array_room(*(option_of(first.plan, name) for name in ("account", "partition", "qos")))
     if room is None:
         return SweepRoom(max(0, (sweep.record.limit or 1) - _active_points(sweep, scheduler)))
-    queue, free, at_once = _queue(first), [len(sweep.record.points)], [sweep.record.limit]
+    resolved = first.loaded.resolved
+    queue = resolved.site.queues.get(resolved.site.queue_of(resolved.job.queue))
+    free, at_once = [len(sweep.record.points)], [sweep.record.limit]
     if room.more is not None:
         free.append(room.more)
     if queue is not None:
@@ -128,11 +129,6 @@ def _after_others(sweep: SweepFolder) -> tuple[str, ...]:
     files = [Reader().read(array) for array in sweep.arrays()]
     before = [array_of(one.job_id) for one in files if one.job_id is not None]
     return (f"--dependency=afterany:{':'.join(before)}",) if before else ()
-
-
-def _queue(job: PreparedJob) -> Queue | None:
-    resolved = job.loaded.resolved
-    return resolved.site.queues.get(resolved.site.queue_of(resolved.job.queue))
 
 
 BUSY = "another process is submitting them"

@@ -48,7 +48,7 @@ def rule_of(run: RunFolder) -> CheckpointRule | None:
         pattern = compiled(record.pattern)
     except re.error:
         return None
-    return CheckpointRule(record.folder(run), pattern, record.complete, record.latest)
+    return CheckpointRule(Path(record.folder(str(run.path))), pattern, record.complete, record.latest)
 
 
 def near_miss(run: RunFolder, since: float = 0.0, until: float = math.inf) -> str | None:

@@ -10,9 +10,8 @@ from msgspec.structs import asdict, replace
 
 from hpc_launch import __version__
 from hpc_launch.job.shell_text import Text, Var, quote
-from hpc_launch.plan.copy_plan import CopyPlan
 from hpc_launch.plan.environment import GLOO_INTERFACES, NCCL_INTERFACES
-from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor
 from hpc_launch.runtimes.container_runtimes import CommandWrapper, wrap_command
 from hpc_launch.script.parts import MARKER, TASK_MARK, checks_programs, part, part_names, runtime_digest
@@ -65,9 +64,11 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
     if stage.original and plan.container is None:
         plan = replace(plan, python=(Var(stage.name),))
     elif stage.original:
-        container = replace(container, before=tuple(_with_copy(line, stage) for line in container.before))
+        copy = {stage.original: (Var(stage.name),)}  # the variable, in place of the image
+        before = (tuple(copy.get(word, word) for word in line) for line in container.before)
+        container = replace(container, before=tuple(before))
     step, parts = _step_values(plan, launcher), part_names(plan, launcher, container)
-    late = plan.continuation.resume_names
+    late = {variable.name for variable in plan.continuation.resume_variables}
     roles = [(role.name, render(role.plan)) for role in plan.roles]
     job = (
         template_environment()
@@ -120,11 +121,6 @@ def _stage_values(plan: LaunchPlan) -> StageValues:
         return StageValues(plan.stage.how, folders, "HPC_LAUNCH_IMAGE", (plan.container.image,))
     path = any(isinstance(part, Var) or "/" in part for part in plan.python)
     return StageValues(plan.stage.how, folders, "HPC_LAUNCH_PYTHON", plan.python if path else ())
-
-
-def _with_copy(line: tuple[Text, ...], stage: StageValues) -> tuple[Text, ...]:
-    """A line of the runtime's command, with the variable in place of the image."""
-    return tuple((Var(stage.name),) if word == stage.original else word for word in line)
 
 
 _HOOKS = """/bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"'"""

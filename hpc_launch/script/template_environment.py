@@ -39,7 +39,7 @@ def template_environment() -> ImmutableSandboxedEnvironment:
     environment.filters.update(
         q=quote,
         inside_quotes=inside_quotes,
-        show=_show,
+        show=lambda text: visible(readable(text)),
         aligned=_aligned,
         oneline=visible,
         origin=_origin,
@@ -83,11 +83,6 @@ class _QuietCache(FileSystemBytecodeCache):
     def dump_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):
             super().dump_bytecode(bucket)
-
-
-def _show(text: Text) -> str:
-    """A value for a message."""
-    return visible(readable(text))
 
 
 def _origin(origin: Origin) -> str:

@@ -74,10 +74,9 @@ def warn_about_shared_checkpoints(
     `trial`: the name of a trial whose checkpoints the real run would find.
     """
     rule = plan.continuation.checkpoint
-    parts = [] if rule is None else [part for part in rule.folder if isinstance(part, str)]
-    if rule is None or len(parts) < len(rule.folder):
+    if rule is None or None in rule.dir:
         return  # each run has its own
-    folder = os.path.realpath("".join(parts))
+    folder = os.path.realpath(rule.folder(""))
     if trial is not None:
         listener.say(f"warning: {trial} saves its checkpoints in {folder}, and other runs will resume from them")
         listener.say("  hint: use ${run.dir} in `checkpoint.dir`, or give the trial a folder of its own with --set")

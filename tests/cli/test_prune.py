@@ -16,9 +16,10 @@ import pytest
 from msgspec import structs
 
 from hpc_launch.base.json_records import read_record, write_record
+from hpc_launch.plan.recorded_parts import CheckpointPlan
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.own_folder import TOMB
-from hpc_launch.runs.records.plan_record import CheckpointRecord, PlanRecord
+from hpc_launch.runs.records.plan_record import PlanRecord
 from hpc_launch.service.prune import Checkpoints, Prunable, decide, prune, survey
 from tests.view.home import HELD, Home, let_go
 
@@ -41,7 +42,7 @@ def ended(home: Home, *names: str, body: str = "true", folder: str | None = "/ch
         plan = read_record(run.attempt(1).plan, PlanRecord)
         assert plan is not None
         parts = (None, folder) if str(folder).count("/") == 1 else (folder,)
-        rule = CheckpointRecord(dir=parts, pattern=r"step-(\d+)")
+        rule = CheckpointPlan(dir=parts, pattern=r"step-(\d+)")
         write_record(run.attempt(1).plan, structs.replace(plan, checkpoint=rule))
     return runs
 
@@ -169,7 +170,7 @@ def test_checkpoints_that_other_paths_lead_to_stay(home: Home) -> None:
     mine = checkpoint(keeper, 5, folder="shared")
     plan = read_record(user.attempt(1).plan, PlanRecord)
     assert plan is not None
-    elsewhere = CheckpointRecord(dir=(str(mine.parent),), pattern=r"step-(\d+)")
+    elsewhere = CheckpointPlan(dir=(str(mine.parent),), pattern=r"step-(\d+)")
     write_record(user.attempt(1).plan, structs.replace(plan, checkpoint=elsewhere))
     (linked.path / "data").mkdir()
     (linked.path / "checkpoints").symlink_to("data")

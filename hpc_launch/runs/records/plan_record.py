@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hpc_launch.base.json_records import read_record
 from hpc_launch.base.patterns import compiled
-from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
+from hpc_launch.plan.recorded_parts import CheckpointPlan, CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 
 if TYPE_CHECKING:
@@ -26,20 +26,6 @@ class ProgressRecord(Struct, frozen=True, kw_only=True):
 
     step: str | None = None
     loss: str | None = None
-
-
-class CheckpointRecord(Struct, frozen=True, kw_only=True):
-    """How to find complete checkpoints (`checkpoint:` of the job file)."""
-
-    dir: tuple[str | None, ...] = ()
-    """Parts of the folder's path. None stands for the run folder, which was not known when the plan was made."""
-    pattern: str = ""
-    complete: tuple[str, ...] = ()
-    latest: str | None = None
-
-    def folder(self, run: RunFolder) -> Path:
-        """The folder with the checkpoints of a run."""
-        return Path("".join(str(run.path) if part is None else part for part in self.dir))
 
 
 class PlanRecord(Struct, frozen=True, kw_only=True):
@@ -68,7 +54,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     """Whether Slurm itself may requeue the job."""
     fabric: str | None = None
     progress: ProgressRecord = ProgressRecord()
-    checkpoint: CheckpointRecord | None = None
+    checkpoint: CheckpointPlan | None = None
     recovery: RetryPlan | None = None
     code: CodePlan | None = None
     secrets: tuple[str, ...] = ()
@@ -98,11 +84,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
 def plan_record(plan: LaunchPlan, **of_attempt: Any) -> PlanRecord:
     """The record of a launch plan. `of_attempt`: fields that the plan lacks, such as what its attempt changes."""
     main = plan.roles[0].plan if plan.roles else plan
-    rule, image = plan.continuation.checkpoint, main.container
-    checkpoint = None
-    if rule is not None:
-        parts = tuple(part if isinstance(part, str) else None for part in rule.folder)
-        checkpoint = CheckpointRecord(dir=parts, pattern=rule.pattern, complete=rule.complete, latest=rule.latest)
+    image = main.container
     same = {name: getattr(plan, name) for name in PlanRecord.__struct_fields__ if hasattr(plan, name)}
     changed = {
         "scheduler": plan.submitted_to,
@@ -110,7 +92,7 @@ def plan_record(plan: LaunchPlan, **of_attempt: Any) -> PlanRecord:
         "phases": main.watch is not None and main.watch.phases,
         "processes_per_node": main.processes_per_node,
         "progress": ProgressRecord(**plan.progress),
-        "checkpoint": checkpoint,
+        "checkpoint": plan.continuation.checkpoint,
     }
     return PlanRecord(**same | changed | of_attempt)
 
