@@ -265,9 +265,7 @@ def test_excerpts_of_the_script_are_in_a_golden_script() -> None:
     assert not [block for block in shown if not any(block in script for script in golden)]
 
 
-@pytest.mark.parametrize(
-    "page", ["docs/explanation/concepts.md", "docs/explanation/states.md", "docs/reference/json.md"]
-)
+@pytest.mark.parametrize("page", ["docs/explanation/concepts.md", "docs/reference/json.md"])
 def test_every_state_of_a_run_is_explained(page: str) -> None:
     assert not [state for state in RUN_STATES if state not in text_of(page)]
 
