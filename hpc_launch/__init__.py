@@ -12,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hpc_launch.api.explanation import Explanation as Explanation
     from hpc_launch.api.job_calls import explain as explain
     from hpc_launch.api.job_calls import layouts as layouts
     from hpc_launch.api.job_calls import plan as plan
@@ -44,9 +43,9 @@ if TYPE_CHECKING:
     from hpc_launch.runs.groups.sweep_status import SweepStatus as SweepStatus
     from hpc_launch.runs.status.run_status import RunStatus as RunStatus
     from hpc_launch.service.listener import Listener as Listener
+    from hpc_launch.view.explanation import Explanation as Explanation
 
 _NAMES = {
-    "api.explanation": "Explanation",
     "api.job_calls": "explain layouts plan render run submit sweep validate",
     "api.job_object": "Job",
     "api.run_calls": "diagnose find runs wait",
@@ -59,6 +58,7 @@ _NAMES = {
     "runs.groups.sweep_status": "SweepStatus",
     "runs.status.run_status": "RunStatus",
     "service.listener": "Listener",
+    "view.explanation": "Explanation",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

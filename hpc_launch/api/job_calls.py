@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_launch.api.job_object import Job, plain, source_of
+from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import flow_yaml
 from hpc_launch.job.job_file import has_sweep
@@ -159,11 +160,15 @@ def plan(
         Refused: The job cannot be read, or its size is unknown.
         UsageError: It is too large to plan, or its pace is not known.
     """
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.plan import plan_job
+    from hpc_launch.prepare.job_plan import job_plan
+    from hpc_launch.service.plan import account_balance, checked_for_plan, pace_of_run
 
-    earlier, index = pace_of.one() if pace_of is not None else None, user_index(os.environ)
-    return plan_job(source_of(job), index, listener, site=site, sets=as_sets(set), earlier=earlier)
+    checked = checked_for_plan(source_of(job), site, as_sets(set))
+    pace, balance = pace_of_run(pace_of and pace_of.one()), account_balance(checked, listener)
+    found = job_plan(checked, pace=pace, balance=balance)
+    if found is None:
+        raise Refused(checked.findings)
+    return found
 
 
 def layouts(
@@ -182,11 +187,11 @@ def layouts(
         Refused: The job cannot be read.
         UsageError: Its model, its GPUs or the pace are not known.
     """
-    from hpc_launch.runs.run_index import user_index
-    from hpc_launch.service.plan import compare_layouts_of
+    from hpc_launch.prepare.job_plan import job_layouts
+    from hpc_launch.service.plan import checked_for_plan, pace_of_run
 
-    earlier, index = pace_of.one() if pace_of is not None else None, user_index(os.environ)
-    return compare_layouts_of(source_of(job), index, site=site, sets=as_sets(set), earlier=earlier)
+    checked = checked_for_plan(source_of(job), site, as_sets(set))
+    return job_layouts(checked, pace_of_run(pace_of and pace_of.one()))
 
 
 def validate(job: JobLike, *, site: str | None = None, set: Sets = ()) -> list[Finding]:

@@ -21,12 +21,12 @@ from hpc_launch.service import poll
 from hpc_launch.service.listener import LOGGED, QUIET, Listener
 
 if TYPE_CHECKING:
-    from hpc_launch.api.explanation import Explanation
     from hpc_launch.api.job_calls import Sets
     from hpc_launch.runs.groups.pipeline_status import PipelineStatus
     from hpc_launch.runs.groups.sweep_status import SweepStatus
     from hpc_launch.runs.rank_logs import RankLogLine
     from hpc_launch.service.submit import Submitted
+    from hpc_launch.view.explanation import Explanation
 
 
 class RunFailed(UserError):
@@ -168,23 +168,23 @@ class Run:
 
         Raises UsageError where there is no such attempt, or for a sweep or a pipeline.
         """
-        from hpc_launch.api.explanation import Explanation
         from hpc_launch.service.diagnose import diagnose_run
+        from hpc_launch.view.explanation import Explanation
 
-        found = diagnose_run(self.one(), user_index(os.environ), self._listener, number=attempt)
-        return Explanation(diagnosis=found.diagnosis, verdict=found.verdict, run=found)
+        diagnosis, verdict, run = diagnose_run(self.one(), user_index(os.environ), self._listener, number=attempt)
+        return Explanation(diagnosis=diagnosis, verdict=verdict, run=run)
 
     def report(self) -> str:
         """An HTML page about it that needs no other file. Raises UsageError for a sweep or a pipeline."""
-        from hpc_launch.report.run_page import report_of
+        from hpc_launch.report.run_page import gathered, run_page
 
-        return report_of(self.one(), user_index(os.environ), self._listener)
+        return run_page(gathered(self.one(), user_index(os.environ), self._listener))
 
     def report_values(self) -> dict[str, Any]:
         """What the page shows, as `report --json` prints it. Raises UsageError for a sweep or a pipeline."""
-        from hpc_launch.report.run_page import values_of
+        from hpc_launch.report.run_page import gathered, report_json
 
-        return values_of(self.one(), user_index(os.environ), self._listener)
+        return report_json(gathered(self.one(), user_index(os.environ), self._listener))
 
     def cancel(self) -> str:
         """Cancel it, or all of a sweep, a pipeline or a stage, and return the outcome as text.

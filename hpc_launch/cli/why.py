@@ -23,8 +23,8 @@ from hpc_launch.view.state_text import detach_message, one_line
 from hpc_launch.view.terminal import tolerant, wants_colour
 
 if TYPE_CHECKING:
-    from hpc_launch.api.explanation import Explanation
     from hpc_launch.api.run_object import Run
+    from hpc_launch.view.explanation import Explanation
 
 FAILED = 1
 
@@ -109,8 +109,7 @@ def report_command(run: str, other: str | None, output: Path | None, as_json: bo
 
 
 def _compared(first: Run, second: Run) -> str:
-    from hpc_launch.report.compare_page import compare_page
-    from hpc_launch.report.run_page import gathered
+    from hpc_launch.report.run_page import compare_page, gathered
 
     index = user_index(os.environ)
     return compare_page((gathered(first.one(), index, TERMINAL), gathered(second.one(), index, TERMINAL)))

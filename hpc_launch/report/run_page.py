@@ -1,4 +1,5 @@
-"""The report of a run: its time, its curves, what its nodes did, its attempts with their evidence, and its script.
+"""The report of a run: its time, its curves, what its nodes did, its attempts with their evidence, and its script; and
+two runs side by side.
 
 All text of a run is foreign: names, reasons, log lines, scripts. The template escapes it, and shows control characters
 and direction marks as escapes.
@@ -31,15 +32,15 @@ from hpc_launch.performance.time_account import merged
 from hpc_launch.report.charts import Curve, curves, heat, share_bar, timeline
 from hpc_launch.report.node_samples import sampled
 from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.service.listener import Listener
 from hpc_launch.service.poll import poll_runs
 from hpc_launch.view.format_values import clean, duration, hosts, log_lines, number, share
-from hpc_launch.view.role_text import role_lines
-from hpc_launch.view.run_facts import code_changes, run_facts, run_links
-from hpc_launch.view.state_text import elapsed, interval_text, progress_parts, time_json
+from hpc_launch.view.run_facts import code_changes, job_settings, losses_by_hours, run_facts, run_links
+from hpc_launch.view.state_text import elapsed, interval_text, progress_parts, role_lines, time_json
 
 POINTS = 160
 """Places of the log of each attempt that are read for the curves."""
@@ -73,14 +74,8 @@ class RunReport:
         return self.times.account.intervals[0].begin if self.times.account.intervals else self.now
 
 
-def report_of(run: RunFolder, index: Index, listener: Listener) -> str:
-    """The page of a run as it is now."""
-    return run_page(gathered(run, index, listener))
-
-
-def values_of(run: RunFolder, index: Index, listener: Listener) -> dict[str, Any]:
+def report_json(report: RunReport) -> dict[str, Any]:
     """What the page shows, for JSON: the status, where the time went, and the steps and losses of each attempt."""
-    report = gathered(run, index, listener)
     curves = [
         {"attempt": number, "steps": curve.points(POINTS), "losses": curve.losses(POINTS)}
         for number, curve in sorted(report.times.curves.items())
@@ -98,7 +93,7 @@ def gathered(run: RunFolder, index: Index, listener: Listener) -> RunReport:
     return RunReport(status, times, now, notes, run_facts(status, times, index, now), run_links(run))
 
 
-def rendered(template: str, **values: Any) -> str:
+def _rendered(template: str, **values: Any) -> str:
     """A page as HTML."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
@@ -119,7 +114,7 @@ def run_page(report: RunReport) -> str:
     status, account = report.status, report.times.account
     run = RunFolder(status.folder)
     labels = {part.attempt: f"attempt {part.attempt}" if part.attempt else "" for part in account.intervals}
-    return rendered(
+    return _rendered(
         "page.html.j2",
         status=status,
         account=account,
@@ -139,6 +134,34 @@ def run_page(report: RunReport) -> str:
         links=report.links,
         **_curves(report),
         **_nodes(report, run),
+    )
+
+
+def compare_page(reports: tuple[RunReport, RunReport]) -> str:
+    """Two runs side by side: the settings that differ, loss by step and GPU hours, speed, cost and goodput."""
+    runs = [RunFolder(report.status.folder) for report in reports]
+    before, after = map(job_settings, runs)
+    names = dict.fromkeys((*before, *after))
+    plans, kinds = [newest_plan(run) or PlanRecord() for run in runs], list[str]()
+    gpus = [(plan.nodes or 1) * (plan.gpus_per_node or 0) for plan in plans]
+    by_step: list[Curve] = []
+    by_hours: list[Curve] = []
+    for kind, report, size in zip(("first", "second"), reports, gpus if all(gpus) else (1, 1), strict=True):
+        for losses, hours in losses_by_hours(report.times, POINTS, report.now):
+            kinds.append(kind)
+            by_step.append([(float(step), loss) for step, loss in losses])
+            by_hours.append([(at * size, loss) for at, (_, loss) in zip(hours, losses, strict=True)])
+    same: dict[str, Any] = {"label": number, "times": False, "title": "loss", "kinds": kinds}
+    return _rendered(
+        "compare.html.j2",
+        reports=reports,
+        settings=[(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)],
+        facts=list(dict.fromkeys(name for report in reports for name in report.facts)),
+        shares=[share_bar(report.times.account) for report in reports],
+        gpus=all(gpus),
+        by_step=curves(by_step, **same),
+        by_hours=curves(by_hours, across="GPU hours" if all(gpus) else "hours of the jobs", **same),
+        now=reports[0].now,
     )
 
 

@@ -26,17 +26,15 @@ from hpc_launch.runs.status.tracker import notify_problems
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.poll import poll_runs
 
-ALIVE = frozenset({"SUBMITTING", "PENDING", "STARTING", "RUNNING", "ENDING"})
+ALIVE = frozenset({"SUBMITTING", "PENDING", "STARTING", "RUNNING", "ENDING", "STUCK"})
 
 
 class RunDiagnosis(Struct, frozen=True, kw_only=True):
-    """What is known of an attempt."""
+    """What is known of an attempt besides its diagnosis."""
 
     attempt: AttemptFolder
     status: RunStatus
     """The state of its run."""
-    diagnosis: Diagnosis
-    verdict: Verdict
     alive: bool
     """Whether the attempt has not ended yet."""
     remarks: tuple[Remark, ...]
@@ -48,7 +46,7 @@ class RunDiagnosis(Struct, frozen=True, kw_only=True):
 
 def diagnose_run(
     folder: RunFolder, index: Index, listener: Listener = QUIET, *, number: int | None = None
-) -> RunDiagnosis:
+) -> tuple[Diagnosis, Verdict, RunDiagnosis]:
     """Diagnose the newest attempt of a run, or attempt `number`. Raises UsageError where there is none."""
     status = poll_runs([folder], index, listener)[0]
     for problem in notify_problems(folder):
@@ -61,29 +59,29 @@ def diagnose_run(
     attempt = folder.attempt(number or attempts[-1].number)
     diagnosis = diagnose_attempt(attempt, _rules(listener))
     newest = attempt.number == attempts[-1].number
-    alive = status.state in (*ALIVE, "STUCK") and newest and diagnosis.failure_class == "unknown"
+    alive = status.state in ALIVE and newest and diagnosis.failure_class == "unknown"
     times = run_times(status, time.time())
-    return RunDiagnosis(
+    found = RunDiagnosis(
         attempt=attempt,
         status=status,
-        diagnosis=diagnosis,
-        verdict=verdict_on(diagnosis, attempt),
         alive=alive,
         remarks=attempt_remarks(attempt) if alive or diagnosis.failure_class == "success" else (),
         account=times.account,
         interval=interval_of(status, times, index),
     )
+    return diagnosis, _verdict_on(diagnosis, attempt), found
 
 
-def diagnose_logs(files: Sequence[str], stdin: BinaryIO, listener: Listener = QUIET) -> Diagnosis:
+def diagnose_logs(files: Sequence[str], stdin: BinaryIO, listener: Listener = QUIET) -> tuple[Diagnosis, Verdict]:
     """Diagnose log files as parts of one job; `-` is stdin. Raises UsageError if one cannot be read."""
     try:
-        return diagnose_files(list(files), _rules(listener), stdin)
+        diagnosis = diagnose_files(list(files), _rules(listener), stdin)
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}", "check the file name") from None
+    return diagnosis, _verdict_on(diagnosis)
 
 
-def verdict_on(diagnosis: Diagnosis, attempt: AttemptFolder | None = None) -> Verdict:
+def _verdict_on(diagnosis: Diagnosis, attempt: AttemptFolder | None = None) -> Verdict:
     """The stored verdict, or the diagnosis's default one, with advice to the user as its reason."""
     default = default_action(diagnosis)
     stored = read_verdict(attempt) if attempt is not None else None

@@ -1,59 +1,31 @@
-"""Plan a job before it is submitted, with the pace of an earlier run and the budget of its account."""
+"""What a plan needs beside the job: a size that can be planned, the pace of an earlier run, the account's budget."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 
-from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.errors import UsageError
 from hpc_launch.job.job_file import JobSource
 from hpc_launch.performance.measured_pace import MeasuredPace, measured_pace
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
-from hpc_launch.prepare.job_plan import JobLayouts, JobPlan, job_layouts, job_plan
 from hpc_launch.prepare.prepare import CheckedJob, check_job
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.run_index import user_index
 from hpc_launch.schedulers.scheduler import Balance
 from hpc_launch.schedulers.slurm.query_limits import balance
-from hpc_launch.service.listener import QUIET, Listener
+from hpc_launch.service.listener import Listener
 from hpc_launch.service.poll import poll_runs
 
 MOST_PROCESSES = 1_000_000
 """Each is placed in its groups, which takes seconds for more."""
 
 
-def plan_job(
-    job: JobSource,
-    index: Index,
-    listener: Listener = QUIET,
-    *,
-    site: str | None,
-    sets: Sequence[str],
-    earlier: RunFolder | None = None,
-) -> JobPlan:
-    """The plan of a job, with its errors among the findings.
-
-    `earlier`: a run whose pace, checkpoint cost and failures count. Raises Refused if the job cannot be planned, and
-    UsageError if it is too large or the pace of the run is not known.
-    """
-    checked = _checked(job, site, sets)
-    pace = _pace(earlier, index) if earlier is not None else None
-    plan = job_plan(checked, pace=pace, balance=_balance(checked, listener))
-    if plan is None:
-        raise Refused(checked.findings)
-    return plan
-
-
-def compare_layouts_of(
-    job: JobSource, index: Index, *, site: str | None, sets: Sequence[str], earlier: RunFolder | None = None
-) -> JobLayouts:
-    """The layouts that the job could have. Raises as `plan_job` and `job_layouts`."""
-    return job_layouts(_checked(job, site, sets), _pace(earlier, index) if earlier is not None else None)
-
-
-def _checked(job: JobSource, site: str | None, sets: Sequence[str]) -> CheckedJob:
+def checked_for_plan(job: JobSource, site: str | None, sets: Sequence[str]) -> CheckedJob:
+    """A job for any site. Raises Refused, and UsageError if it is too large to plan."""
     checked = check_job(job, site=site, sets=sets, anywhere=True)
     processes = checked.size.processes(checked.loaded.resolved.job.max_nodes) if checked.size else 0
     if processes > MOST_PROCESSES:
@@ -61,7 +33,11 @@ def _checked(job: JobSource, site: str | None, sets: Sequence[str]) -> CheckedJo
     return checked
 
 
-def _pace(run: RunFolder, index: Index) -> MeasuredPace:
+def pace_of_run(run: RunFolder | None) -> MeasuredPace | None:
+    """The pace, checkpoint cost and failures of an earlier run. Raises UsageError if its pace is not known."""
+    if run is None:
+        return None
+    index = user_index(os.environ)
     (status,) = poll_runs([run], index)
     pace = measured_pace(status, run_times(status, time.time()), index)
     if pace is None:
@@ -70,7 +46,7 @@ def _pace(run: RunFolder, index: Index) -> MeasuredPace:
     return pace
 
 
-def _balance(checked: CheckedJob, listener: Listener) -> Balance | None:
+def account_balance(checked: CheckedJob, listener: Listener) -> Balance | None:
     """The account's budget, if this machine is the site."""
     resolved = checked.loaded.resolved
     if resolved.site.scheduler.type != "slurm" or resolved.elsewhere:

@@ -18,16 +18,17 @@ from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.progress_reader import tail_lines
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad
-from hpc_launch.view.role_text import role_lines, tunnel
 from hpc_launch.view.state_text import (
     elapsed,
     last_attempt,
     next_commands,
     progress_parts,
     reason_text,
+    role_lines,
     source_text,
     startup_text,
     time_line,
+    tunnel,
     waiting_parts,
 )
 from hpc_launch.view.terminal import painted

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from hpc_launch.service.diagnose import diagnose_logs, verdict_on
+from hpc_launch.service.diagnose import diagnose_logs
 from tests.prove.rounds import Rounds
 
 VERDICTS = {
@@ -90,9 +90,9 @@ def judge(label: dict[str, Any], lines: list[str]) -> dict[str, bool]:
     with tempfile.NamedTemporaryFile("w", suffix=".log", errors="surrogateescape") as file:
         file.write("\n".join(lines) + "\n")
         file.flush()
-        found = diagnose_logs([file.name], io.BytesIO())
+        found, verdict = diagnose_logs([file.name], io.BytesIO())
     wanted = {"NONE"} if label["class"] == "success" else VERDICTS[label["verdict"]]
-    right = {"class": found.failure_class == label["class"], "verdict": verdict_on(found).action in wanted}
+    right = {"class": found.failure_class == label["class"], "verdict": verdict.action in wanted}
     rank, node = label.get("first_failing_rank"), label.get("first_failing_node")
     if rank is not None or node:
         first = found.first_failure

@@ -36,7 +36,7 @@ def test_a_run_is_followed_and_repeated_without_a_word(
 ) -> None:
     run = started(tmp_path, index).run
     assert [one.state for one in follow([run], index)] == ["COMPLETED"]
-    assert diagnose_run(run, index).diagnosis.failure_class == "success"
+    assert diagnose_run(run, index)[0].failure_class == "success"
     with pytest.raises(UsageError, match="nothing was submitted"):
         resubmit(run, index)
     assert resubmit(run, index, confirmed=True).as_json()["run"] == run.name

@@ -16,8 +16,7 @@ from hpc_launch.performance.run_times import RunTimes, run_times
 from hpc_launch.performance.time_account import CATEGORIES, Interval, TimeAccount
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.report.charts import coarse, curves, ticks
-from hpc_launch.report.compare_page import compare_page
-from hpc_launch.report.run_page import RunReport, run_page
+from hpc_launch.report.run_page import RunReport, compare_page, run_page
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.node_records import PLACES, spread_samples
 from hpc_launch.runs.run_index import Index
