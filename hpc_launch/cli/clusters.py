@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import click
+from msgspec import to_builtins
 
-from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, site_option
-from hpc_launch.cli.terminal import TERMINAL, print_note
+from hpc_launch.cli.shared_options import LazyGroup, echo_answer, json_option, site_option
+from hpc_launch.cli.terminal import TERMINAL
 
 
 @click.group("clusters", cls=LazyGroup)
@@ -35,13 +36,9 @@ def add(name: str, host: str | None, site: str | None, as_json: bool) -> None:
     from hpc_launch.remote.install import add as set_up
 
     cluster = set_up(name, TERMINAL, host=host, site=site)
-    if as_json:
-        from msgspec import to_builtins
-
-        echo_json(to_builtins(cluster) | {"connected": True})
-        return
-    click.echo(f"{cluster.name}: hpc-launch {cluster.version} on {cluster.host}")
-    print_note(f"submit there with: hpc-launch submit job.yaml --on {cluster.name}")
+    line = f"{cluster.name}: hpc-launch {cluster.version} on {cluster.host}"
+    note = f"submit there with: hpc-launch submit job.yaml --on {cluster.name}"
+    echo_answer(to_builtins(cluster) | {"connected": True}, [line], note, as_json=as_json)
 
 
 @command.command("list", short_help="list the clusters with their state and version")
@@ -54,8 +51,6 @@ def list_(as_json: bool) -> None:
     """
     import subprocess
 
-    from msgspec import to_builtins
-
     from hpc_launch.remote import clusters
     from hpc_launch.view.format_values import aligned
 
@@ -64,14 +59,9 @@ def list_(as_json: bool) -> None:
         check = [*clusters.connection(ask=False), "-O", "check", "--", cluster.host]
         connected = subprocess.run(check, capture_output=True, check=False).returncode == 0
         found.append({**to_builtins(cluster), "connected": connected})
-    if as_json:
-        echo_json(found)
-        return
-    if not found:
-        print_note("no cluster is set up; hpc-launch clusters add NAME does it")
     rows = [
         (one["name"], one["host"], "connected" if one["connected"] else "not connected", one["version"])
         for one in found
     ]
-    for line in aligned(rows):
-        click.echo(line)
+    note = "" if found else "no cluster is set up; hpc-launch clusters add NAME does it"
+    echo_answer(found, aligned(rows), note, as_json=as_json)

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import asdict
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.shared_options import LazyGroup, echo_json, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import LazyGroup, echo_answer, json_option, set_option, site_option
 from hpc_launch.cli.terminal import print_note
 from hpc_launch.job.shell_text import visible
 from hpc_launch.prepare.container_images import (
@@ -94,22 +94,16 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
         checks = check_job_image(Path(what), site, sets)
     else:
         checks = check_image_file(what, site_profile(site))
-    if as_json:
-        echo_json([asdict(one) for one in checks])
-    else:
-        width = max((len(check.name) for check in checks), default=0)
-        for check in checks:
-            click.echo(f"{check.level:<4}  {check.name:<{width}}  {visible(check.message)}")
-            if check.hint and check.level != "ok":
-                click.echo(f"{'':<{width + 6}}  hint: {visible(check.hint)}")
+    lines, width = list[str](), max((len(check.name) for check in checks), default=0)
+    for check in checks:
+        lines.append(f"{check.level:<4}  {check.name:<{width}}  {visible(check.message)}")
+        if check.hint and check.level != "ok":
+            lines.append(f"{'':<{width + 6}}  hint: {visible(check.hint)}")
+    echo_answer([asdict(one) for one in checks], lines, as_json=as_json)
     return 3 if any(one.level == "fail" for one in checks) else 0
 
 
 def _show(image: BuiltImage, as_json: bool) -> None:
-    if as_json:
-        echo_json(image.as_json())
-        return
-    print_note(
-        f"{image.record.digest}, {image.record.size >> 20} MiB, {image.record.architecture or 'unknown architecture'}"
-    )
-    click.echo(image.path)
+    record = image.record
+    note = f"{record.digest}, {record.size >> 20} MiB, {record.architecture or 'unknown architecture'}"
+    echo_answer(image.as_json(), [str(image.path)], note, as_json=as_json)

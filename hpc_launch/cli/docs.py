@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 
 import click
 
@@ -34,19 +33,15 @@ def command(words: tuple[str, ...]) -> None:
     page = find_page(words)
     text = page_text(page) if page else finding_text(words[0]) if len(words) == 1 else None
     if text is not None:
-        show(text)
+        _show(text)
         return
     found = search(words)
     if not found:
         raise UsageError(f"no page has {shlex.join(words)}", "try fewer words; `hpc-launch docs` lists the pages")
-    show(f"{found[0].text}\n\n({found[0].page})")
+    _show(f"{found[0].text}\n\n({found[0].page})")
     for part in found[1 : MORE + 1]:
         print_note(f"see also `hpc-launch docs {part.page}`: {part.heading}")
 
 
-def show(text: str) -> None:
-    """Print a text, through a pager on a terminal."""
-    if sys.stdout.isatty():
-        click.echo_via_pager(f"{text.strip()}\n")
-    else:
-        click.echo(text.strip())
+def _show(text: str) -> None:
+    click.echo_via_pager(f"{text.strip()}\n")  # on a terminal; else it only prints

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_answer, json_option, of_a_job, set_option, site_option
-from hpc_launch.cli.terminal import TERMINAL, print_note
+from hpc_launch.cli.terminal import TERMINAL
 from hpc_launch.job.job_file import JobSource, has_sweep
 from hpc_launch.job.shell_text import visible
 from hpc_launch.preflight.bench import bench_level
@@ -59,15 +59,14 @@ def doctor_command(
     hpc-launch doctor job.yaml --bench
     hpc-launch doctor --site lab
     """
-    if job is not None:
-        return _report(_levels(job, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
-    site = site or os.environ.get("HPC_LAUNCH_SITE")
-    if site is None or climb:
-        raise UsageError(
-            "no job file", "name one; only the hosts of a site without Slurm are checked without: --site NAME"
-        )
-    job_source = job_for_hosts(len(site_hosts(site)))
-    return _report(_levels(job_source, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
+    source: JobSource | None = job
+    if source is None:
+        site = site or os.environ.get("HPC_LAUNCH_SITE")
+        if site is None or climb:
+            hint = "name one; only the hosts of a site without Slurm are checked without: --site NAME"
+            raise UsageError("no job file", hint)
+        source = job_for_hosts(len(site_hosts(site)))
+    return _report(_levels(source, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
 
 
 def _report(levels: Iterator[Level], *, as_json: bool) -> int:
@@ -157,7 +156,6 @@ def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bo
     results = send_test(prepared.plan)
     found = [{"channel": one.channel, "state": one.state, "why": one.why or None} for one in results]
     lines = [visible(f"{one.channel}: {one.state}{f', {one.why}' if one.why else ''}") for one in results]
-    echo_answer(found, lines, as_json=as_json)
-    if not results and not as_json:
-        print_note("`notify:` names no webhook and no command")
+    note = "" if results else "`notify:` names no webhook and no command"
+    echo_answer(found, lines, note, as_json=as_json)
     return 0 if results and all(one.state == "sent" for one in results) else Refused.exit_code

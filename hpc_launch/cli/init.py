@@ -14,7 +14,7 @@ import msgspec
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option, yes_option
+from hpc_launch.cli.shared_options import echo_answer, echo_json, json_option, set_option, site_option, yes_option
 from hpc_launch.cli.terminal import TERMINAL, print_note, write_text
 from hpc_launch.from_script.convert import Conversion, compare, convert, is_same
 from hpc_launch.from_script.new_job import Question, new_job_text, questions
@@ -25,7 +25,10 @@ from hpc_launch.job.shell_text import visible
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_text
 from hpc_launch.sites.read_profile import load_site_profile, read_user_overlay
 from hpc_launch.sites.search_path import profile_names
-from hpc_launch.view.format_values import aligned
+from hpc_launch.view.format_values import aligned, cut
+
+WIDEST = 60
+"""Columns of a line of the script, and of a value."""
 
 
 @click.command("init")
@@ -115,12 +118,10 @@ def _ask(
     text, name = _new_job(training, site, sets, output.parent, yes=yes)
     prepared = prepare_text(text, output, site=name)
     _write({output: text}, force=force)
-    if as_json:
-        echo_json({"job_file": str(output), "job": text, "findings": [one.as_json() for one in prepared.warnings]})
-        return 0
-    TERMINAL.warn(prepared.warnings)
-    print_note(f"next: hpc-launch submit {output}")
-    click.echo(output)
+    if not as_json:
+        TERMINAL.warn(prepared.warnings)
+    value = {"job_file": str(output), "job": text, "findings": [one.as_json() for one in prepared.warnings]}
+    echo_answer(value, [str(output)], f"next: hpc-launch submit {output}", as_json=as_json)
     return 0
 
 
@@ -147,7 +148,7 @@ def _print_text(
     if comparing and prepared is not None:
         table = [("", "OLD SCRIPT", "HPC-LAUNCH", "", "")]
         for row in compare(script, prepared):
-            table.append((row.what, _short(row.old or "-"), _short(row.new or "-"), row.status, row.why))
+            table.append((row.what, cut(row.old or "-", WIDEST), cut(row.new or "-", WIDEST), row.status, row.why))
         click.echo("\n".join(aligned(table)))
     counts = [len(script.of(outcome)) for outcome in ("taken", "unnecessary", "not_understood")]
     total = counted(sum(counts), "line")
@@ -170,12 +171,8 @@ def _print_accounts(script: OldScript) -> None:
     rows = [("LINE", "OUTCOME", "TEXT", "KEYS AND REASON")]
     for account in script.accounts:
         said = "; ".join(part for part in (", ".join(account.keys), account.why) if part)
-        rows.append((str(account.line), outcomes[account.outcome], _short(account.text.strip()), said))
+        rows.append((str(account.line), outcomes[account.outcome], cut(account.text.strip(), WIDEST), said))
     click.echo("\n".join(aligned(rows)))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _print_json(conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, writes: bool) -> None:

@@ -83,7 +83,7 @@ class Verbs(LazyGroup):
 MODULES = {
     **dict.fromkeys(("submit", "run", "resubmit", "cancel"), "submit"),
     **dict.fromkeys(("status", "list", "watch"), "status"),
-    **dict.fromkeys(("render", "explain", "validate"), "render"),
+    **dict.fromkeys(("render", "explain", "validate", "plan"), "render"),
     **dict.fromkeys(("why", "report", "logs"), "why"),
     **dict.fromkeys(("shell", "stacks"), "shell"),
     **dict.fromkeys(("doctor", "drill", "notify"), "doctor"),

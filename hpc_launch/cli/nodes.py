@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,11 @@ from hpc_launch.job.hostlist import expand
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.node_health_store import NodeHealthStore, cannot_write
 from hpc_launch.site_tools.site_nodes import node_health_store, site_leases
-from hpc_launch.view.format_values import ago, aligned, clean, duration
-from hpc_launch.view.site_tables import lease_table
+from hpc_launch.view.format_values import ago, aligned, clean, clock_time, duration
 
 if TYPE_CHECKING:
     from hpc_launch.diagnose.node_health import BadNode
+    from hpc_launch.site_tools.site_nodes import SiteHost
 
 NONE_BAD = "no node is recorded as bad"
 
@@ -53,9 +53,8 @@ def list_command(site: str | None, as_json: bool) -> None:
     store = _store(site)
     standing = store.standing()
     found = [{**to_builtins(one), "count": one.count} for one in standing]
-    echo_answer(found, _table(standing) if standing else [], as_json=as_json)
-    if not standing and not as_json:
-        print_note(NONE_BAD)
+    note = "" if standing else NONE_BAD
+    echo_answer(found, _table(standing) if standing else [], note, as_json=as_json)
 
 
 @command.command(
@@ -119,6 +118,20 @@ def leases_command(site: str | None, as_json: bool) -> None:
     with TERMINAL.doing("querying the hosts"):
         hosts = site_leases(_site_name(site))
     echo_answer([one.as_json() for one in hosts], lease_table(hosts), as_json=as_json)
+
+
+def lease_table(hosts: Sequence[SiteHost]) -> Iterator[str]:
+    """The hosts of a site: who uses each, and since when."""
+    now = time.time()
+    rows: list[tuple[str, ...]] = [("HOST", "SLOTS", "STATE", "USER", "RUN", "JOB", "SINCE")]
+    for host in hosts:
+        start, state = (host.name, str(host.slots)), host.leases.state
+        holders = [
+            (state, one.user, one.run, one.job_id, clock_time(one.since, now)) for one in host.leases.holders
+        ] or [(state, "", "", "", "")]
+        rows += [(*(start if at == 0 else ("", "")), *holder) for at, holder in enumerate(holders)]
+    yield from aligned(rows)
+    yield from (f"{clean(host.name)}: {clean(host.leases.fault)}" for host in hosts if host.leases.fault is not None)
 
 
 def _store(site: str | None) -> NodeHealthStore:

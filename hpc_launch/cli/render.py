@@ -1,4 +1,4 @@
-"""`render`, `explain` and `validate`: look at a job without submitting it."""
+"""`render`, `explain`, `validate` and `plan`: look at a job without submitting it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.api.job_calls import explain, render, validate
+from hpc_launch.api.job_calls import explain, layouts, plan, render, validate
 from hpc_launch.base.counted import counted
-from hpc_launch.base.errors import UsageError
+from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.cli.shared_options import (
+    complete_run,
+    echo_answer,
     echo_json,
     json_option,
     json_text,
@@ -87,11 +89,7 @@ def print_values(lines: Sequence[ExplainedValue], key: str | None, *, as_json: b
             near = nearest(wanted, known)
             hint = f"did you mean `{near}`?" if near else "without KEY, all keys are listed"
             raise UsageError(f"no value for the key `{key}`", hint)
-    if as_json:
-        echo_json([line.as_json() for line in lines])
-        return
-    for line in lines:
-        click.echo(str(line))
+    echo_answer([line.as_json() for line in lines], map(str, lines), as_json=as_json)
 
 
 format_option = click.option(
@@ -149,3 +147,51 @@ def validate_command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, 
     findings = [finding for job in jobs for finding in validate(job, site=site, set=sets)]
     clean = f"{counted(len(jobs), 'job file')} checked, no errors"
     return report(findings, "json" if as_json else style, clean)
+
+
+@click.command("plan")
+@of_a_job
+@click.option(
+    "--pace-of",
+    "run",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Take seconds per step, checkpoint cost and failures from an earlier run.",
+)
+@click.option(
+    "--search", "compare", is_flag=True, help="List the layouts that fit, the fastest first, by a rough estimate."
+)
+@json_option
+def plan_command(
+    job: Path,
+    site: str | None,
+    sets: tuple[str, ...],
+    run: str | None,
+    compare: bool,
+    as_json: bool,
+) -> int:
+    """Show layout, batch, memory per GPU, walltime and cost of a job. Nothing is submitted.
+
+    Exits with 3 if the job has errors.
+
+    \b
+    hpc-launch plan job.yaml --site mycluster
+    hpc-launch plan job.yaml --set nodes=4 --pace-of @last
+    hpc-launch plan job.yaml --search
+    """
+    from hpc_launch.api.run_calls import find
+    from hpc_launch.view.layout_table import layout_lines, layouts_json
+    from hpc_launch.view.plan_text import plan_json, plan_lines
+
+    earlier = find(run, listener=TERMINAL) if run is not None else None
+    if compare:
+        found = layouts(job, site=site, set=sets, pace_of=earlier)
+        echo_answer(layouts_json(found), layout_lines(found), as_json=as_json)
+        return 0 if found.found.layouts else Refused.exit_code
+    planned = plan(job, site=site, set=sets, pace_of=earlier, listener=TERMINAL)
+    echo_answer(plan_json(planned), plan_lines(planned), as_json=as_json)
+    if not as_json:
+        if planned.detected is not None:
+            TERMINAL.say(f"site {planned.site}: {planned.detected}")
+        TERMINAL.warn(planned.findings)
+    return Refused.exit_code if errors(planned.findings) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,18 +20,18 @@ MOST_NAMES = 1000
 """How many names of runs are offered."""
 
 
-def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the name of a site profile."""
-    from hpc_launch.sites.search_path import profile_names
+def _complete(module: str, function: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Complete the names that a function of the package lists."""
 
-    return [name for name in profile_names() if name.startswith(incomplete)]
+    def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        known = getattr(importlib.import_module(f"hpc_launch.{module}"), function)()
+        return [name for one in known if (name := getattr(one, "name", one)).startswith(incomplete)]
+
+    return names
 
 
-def complete_team(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the name of a team added by `sites add`."""
-    from hpc_launch.sites.search_path import teams
-
-    return [team.name for team in teams() if team.name.startswith(incomplete)]
+complete_site = _complete("sites.search_path", "profile_names")
+complete_team = _complete("sites.search_path", "teams")
 
 
 site_option = click.option(
@@ -109,12 +110,6 @@ def common_options(command: click.Command) -> click.Command:
     return command
 
 
-def _complete_cluster(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from hpc_launch.remote.clusters import names
-
-    return [name for name in names() if name.startswith(incomplete)]
-
-
 def on_clusters(command: click.Command) -> click.Command:
     """The verb with `--on CLUSTER`, with which it runs there, if it is about jobs or runs."""
     here, own = command.callback, {param.name for param in command.params}
@@ -130,7 +125,8 @@ def on_clusters(command: click.Command) -> click.Command:
 
     command.callback = run
     text = "Do it on this cluster, which `hpc-launch clusters add` has set up."
-    command.params.append(click.Option(["--on"], metavar="CLUSTER", shell_complete=_complete_cluster, help=text))
+    names = _complete("remote.clusters", "names")
+    command.params.append(click.Option(["--on"], metavar="CLUSTER", shell_complete=names, help=text))
     return command
 
 
@@ -146,14 +142,17 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def echo_answer(value: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print `value` as JSON, or else these lines."""
+def echo_answer(value: object, lines: Iterable[str], note: str = "", *, as_json: bool) -> None:
+    """Print `value` as JSON, or else these lines, and then a note on stderr."""
+    from hpc_launch.cli.terminal import print_note
     from hpc_launch.view.terminal import write_lines
 
     if as_json:
         echo_json(value)
-    else:
-        write_lines(list(lines))
+        return
+    write_lines(list(lines))
+    if note:
+        print_note(note)
 
 
 class LazyGroup(click.Group):

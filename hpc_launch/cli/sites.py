@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
@@ -21,7 +23,12 @@ from hpc_launch.site_tools import team_sources
 from hpc_launch.site_tools.check_profile import check_all
 from hpc_launch.site_tools.show_profiles import compare, compare_revisions, profile_details, profile_summaries
 from hpc_launch.sites.search_path import Team, find_team
-from hpc_launch.view.site_tables import difference_lines, table
+from hpc_launch.view.format_values import aligned, clean
+
+if TYPE_CHECKING:
+    from hpc_launch.site_tools.show_profiles import Difference
+
+HEADERS = ("NAME", "KIND", "STATUS", "BASIS", "GRADE", "AS OF", "LAYER", "TITLE")
 
 
 def _load(name: str) -> click.Command:
@@ -51,7 +58,11 @@ def list_command(every: bool, as_json: bool) -> None:
     hpc-launch sites list --json
     """
     profiles = profile_summaries(bases=every or as_json)
-    echo_answer(to_builtins(profiles), table(profiles), as_json=as_json)
+    rows = (
+        (one.name, one.kind, one.status, one.basis or "", one.grade or "", one.as_of or "", one.layer, one.title)
+        for one in profiles
+    )
+    echo_answer(to_builtins(profiles), aligned([HEADERS, *rows]), as_json=as_json)
 
 
 @command.command("show", short_help="show a resolved profile, with the origin of each value")
@@ -103,9 +114,8 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
     """
     if other is not None:
         if revisions:
-            raise UsageError(
-                "--revision requires a TEAM, not two profiles", "hpc-launch sites diff TEAM --revision REV"
-            )
+            hint = "hpc-launch sites diff TEAM --revision REV"
+            raise UsageError("--revision requires a TEAM, not two profiles", hint)
         diffs = compare(one, other)
     else:
         team = find_team(one) if "/" not in one else None
@@ -114,9 +124,26 @@ def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_jso
         if len(revisions) > 2:
             raise UsageError("--revision can be given at most twice")
         diffs = compare_revisions(team, revisions)
-    echo_answer(to_builtins(diffs), difference_lines(diffs), as_json=as_json)
-    if not diffs and not as_json:
-        print_note("no differences")
+    note = "" if diffs else "no differences"
+    echo_answer(to_builtins(diffs), _difference_lines(diffs), note, as_json=as_json)
+
+
+def _difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
+    """For each profile that differs: its changed keys with old and new value, and the changed script lines."""
+    for one in differences:
+        yield f"{clean(one.profile)}: {clean(one.note)}" if one.note else clean(one.profile)
+        for change in one.changes:
+            old = "" if change.old is None else f"- {clean(change.old)}"
+            new = "" if change.new is None else f"+ {clean(change.new)}"
+            yield f"  {clean(change.key)}"
+            yield from (
+                f"    {text}   {clean(where)}".rstrip()
+                for text, where in ((old, change.old_origin), (new, change.new_origin))
+                if text
+            )
+        for job, lines in one.scripts.items():
+            yield f"  script of {clean(job)}"
+            yield from (f"    {clean(line)}" for line in lines)
 
 
 @command.command("detect", short_help="detect the site of this machine, and say why")
@@ -182,9 +209,8 @@ def check_command(profiles: tuple[str, ...], update_golden: bool, style: str, li
     try:
         count, findings = check_all(profiles, update_golden=update_golden)
     except OSError as error:
-        raise UsageError(
-            f"cannot write {error.filename}: {error.strerror}", "golden scripts are stored beside the profile"
-        ) from error
+        message = f"cannot write {error.filename}: {error.strerror}"
+        raise UsageError(message, "golden scripts are stored beside the profile") from error
     clean = f"{counted(count, 'profile')} checked, no errors"
     return report(findings, "json" if as_json else style, clean)
 
@@ -199,9 +225,8 @@ def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
     for name, row in rows:
         ours, theirs = row.profile or "nothing", row.cluster or "nothing"
         lines.append(visible(f"{name}: {row.key}: {ours} in the profile, {theirs} on the cluster: {row.effect}"))
-    echo_answer([{"site": name, **to_builtins(row)} for name, row in rows], lines, as_json=as_json)
-    if not rows and not as_json:
-        print_note(f"{', '.join(profiles)}: no differences from the cluster")
+    note = "" if rows else f"{', '.join(profiles)}: no differences from the cluster"
+    echo_answer([{"site": name, **to_builtins(row)} for name, row in rows], lines, note, as_json=as_json)
     return 3 if rows else 0
 
 
@@ -275,7 +300,4 @@ def remove_command(name: str, as_json: bool) -> None:
     hpc-launch sites remove team
     """
     url = team_sources.remove(name)
-    if as_json:
-        echo_json({"name": name, "url": url})
-    else:
-        print_note(f"removed {name} ({url})")
+    echo_answer({"name": name, "url": url}, (), f"removed {name} ({url})", as_json=as_json)

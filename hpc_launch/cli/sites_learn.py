@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.cli.shared_options import echo_json, json_option, seconds
+from hpc_launch.cli.shared_options import echo_answer, json_option, seconds
 from hpc_launch.cli.terminal import TERMINAL, print_note
+from hpc_launch.job.hostlist import compress
 from hpc_launch.preflight.short_run import Context
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.run_index import user_index
@@ -17,7 +19,7 @@ from hpc_launch.schedulers.scheduler import scheduler_for
 from hpc_launch.service.poll import tracker_of
 from hpc_launch.site_tools.learn import LearnedSite, learn, measure, save, target
 from hpc_launch.site_tools.learn_hosts import LearnedHosts, learn_hosts
-from hpc_launch.view.site_tables import learned_lines
+from hpc_launch.view.format_values import aligned, clean
 
 
 @click.command("learn")
@@ -91,30 +93,43 @@ def command(
         around = Context(scheduler_for("slurm"), lambda run: tracker_of([run], index), print_note, index)
         measure(lesson, path, partitions, patience_s, around)
         save(lesson.draft, path)
-    if as_json:
-        echo_json({**lesson.as_json(), "file": str(path)})
-    else:
-        _show(lesson, path)
+    if not as_json:
+        for line in _site_notes(lesson, path) if isinstance(lesson, LearnedSite) else _learned_lines(lesson):
+            print_note(line)
+    echo_answer({**lesson.as_json(), "file": str(path)}, [str(path)], as_json=as_json)
     return 1 if isinstance(lesson, LearnedSite) and any(one.fault for one in lesson.probe_results) else 0
 
 
-def _show(lesson: LearnedSite | LearnedHosts, path: Path) -> None:
-    if not isinstance(lesson, LearnedSite):
-        for line in learned_lines(lesson):
-            print_note(line)
-        click.echo(path)
-        return
-    for line in [*lesson.draft.data.get("unknown", []), *lesson.faults]:
-        print_note(f"  {line}")
+def _site_notes(lesson: LearnedSite, path: Path) -> Iterator[str]:
+    """What is unknown, and what a user should add."""
+    yield from (f"  {line}" for line in [*lesson.draft.data.get("unknown", []), *lesson.faults])
     accounts = lesson.survey.accounting.accounts if lesson.survey.accounting else ()
     if len(accounts) > 1:
         key = f"sites: {{{lesson.draft.name}: {{account: …}}}}"
-        print_note(f"your accounts: {', '.join(accounts)}; set the one to use in user.yaml: {key}")
+        yield f"your accounts: {', '.join(accounts)}; set the one to use in user.yaml: {key}"
     if path == target(lesson.draft.name):
         chosen = detect_site().chosen
         if chosen is None or chosen.path != path:
             other = (
                 f"{chosen.name} matches this machine better ({chosen.reason})" if chosen else "other profiles match too"
             )
-            print_note(f"jobs without `site:` do not use this profile: {other}; set `site: {lesson.draft.name}`")
-    click.echo(path)
+            yield f"jobs without `site:` do not use this profile: {other}; set `site: {lesson.draft.name}`"
+
+
+def _learned_lines(learned: LearnedHosts) -> Iterator[str]:
+    """How many hosts answered, why others did not, and where the hosts differ."""
+    count = len(learned.hosts)
+    yield f"{count} of {count + len(learned.faults)} hosts answered"
+    yield from (f"{clean(host)}: left out: {clean(fault)}" for host, fault in learned.faults.items())
+    yield from (f"{clean(host)}: {clean(fault)}" for host, facts in learned.hosts.items() for fault in facts.faults)
+    if count < 2:
+        return
+    found = learned.differences
+    if not found:
+        yield "the hosts do not differ"
+        return
+    rows = [("DIFFERENCE", "VALUE", "HOSTS")]
+    for one in found:
+        for at, (value, hosts) in enumerate(one.values.items()):
+            rows.append(("" if at else one.fact, value, compress(hosts)))
+    yield from aligned(rows)

@@ -75,9 +75,8 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
         from hpc_launch.view.run_table import stage_lines
 
         answer["stages"] = dict.fromkeys(one.name for one in checked.stages.stages)
-        echo_answer(answer, stage_lines(checked.stages.stages, checked.stages.points), as_json=as_json)
-        if not as_json:
-            print_note(f"dry run: not submitted; hpc-launch render {job}/STAGE prints a script")
+        note = f"dry run: not submitted; hpc-launch render {job}/STAGE prints a script"
+        echo_answer(answer, stage_lines(checked.stages.stages, checked.stages.points), note, as_json=as_json)
         return 0
     path = write_dry_run(checked.first)
     answer["script"] = str(path)

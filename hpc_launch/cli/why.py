@@ -23,7 +23,6 @@ from hpc_launch.view.state_text import detach_message, one_line
 from hpc_launch.view.terminal import tolerant, wants_colour
 
 if TYPE_CHECKING:
-    from hpc_launch.api.run_object import Run
     from hpc_launch.view.explanation import Explanation
 
 FAILED = 1
@@ -104,15 +103,11 @@ def report_command(run: str, other: str | None, output: Path | None, as_json: bo
     if as_json:
         values = [one.report_values() for one in found]
         write_text(output, json_text(values if other is not None else values[0]))
-    else:
-        write_text(output, found[0].report() if other is None else _compared(*found))
+        return
+    from hpc_launch.report.run_page import compare_page, gathered, run_page
 
-
-def _compared(first: Run, second: Run) -> str:
-    from hpc_launch.report.run_page import compare_page, gathered
-
-    index = user_index(os.environ)
-    return compare_page((gathered(first.one(), index, TERMINAL), gathered(second.one(), index, TERMINAL)))
+    reports = [gathered(one.one(), user_index(os.environ), TERMINAL) for one in found]
+    write_text(output, compare_page(reports) if other is not None else run_page(reports[0]))
 
 
 @click.command("logs")

@@ -137,7 +137,7 @@ def run_page(report: RunReport) -> str:
     )
 
 
-def compare_page(reports: tuple[RunReport, RunReport]) -> str:
+def compare_page(reports: Sequence[RunReport]) -> str:
     """Two runs side by side: the settings that differ, loss by step and GPU hours, speed, cost and goodput."""
     runs = [RunFolder(report.status.folder) for report in reports]
     before, after = map(job_settings, runs)

@@ -11,6 +11,7 @@ import pytest
 
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.json_records import write_record
+from hpc_launch.cli.nodes import lease_table
 from hpc_launch.runs.status.followed_run import SchedulerAnswers
 from hpc_launch.schedulers.job_files import LOCAL_STATE
 from hpc_launch.schedulers.local import local_jobs
@@ -19,7 +20,6 @@ from hpc_launch.schedulers.scheduler import PartlyUnreachable, Submission
 from hpc_launch.schedulers.ssh.ssh_hosts import HostLeases, LeaseHolder, holders_of, leases_of, on_host
 from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
 from hpc_launch.site_tools.site_nodes import SiteHost
-from hpc_launch.view.site_tables import lease_table
 from tests.busy import patience
 from tests.cluster.faults import wait_until
 
