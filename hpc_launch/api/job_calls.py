@@ -164,8 +164,8 @@ def plan(
     from hpc_launch.service.plan import account_balance, checked_for_plan, pace_of_run
 
     checked = checked_for_plan(source_of(job), site, as_sets(set))
-    pace, balance = pace_of_run(pace_of and pace_of.one()), account_balance(checked, listener)
-    found = job_plan(checked, pace=pace, balance=balance)
+    pace = pace_of_run(pace_of.one()) if pace_of is not None else None
+    found = job_plan(checked, pace=pace, balance=account_balance(checked, listener))
     if found is None:
         raise Refused(checked.findings)
     return found
@@ -191,7 +191,7 @@ def layouts(
     from hpc_launch.service.plan import checked_for_plan, pace_of_run
 
     checked = checked_for_plan(source_of(job), site, as_sets(set))
-    return job_layouts(checked, pace_of_run(pace_of and pace_of.one()))
+    return job_layouts(checked, pace_of_run(pace_of.one()) if pace_of is not None else None)
 
 
 def validate(job: JobLike, *, site: str | None = None, set: Sets = ()) -> list[Finding]:

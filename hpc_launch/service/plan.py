@@ -33,10 +33,8 @@ def checked_for_plan(job: JobSource, site: str | None, sets: Sequence[str]) -> C
     return checked
 
 
-def pace_of_run(run: RunFolder | None) -> MeasuredPace | None:
+def pace_of_run(run: RunFolder) -> MeasuredPace:
     """The pace, checkpoint cost and failures of an earlier run. Raises UsageError if its pace is not known."""
-    if run is None:
-        return None
     index = user_index(os.environ)
     (status,) = poll_runs([run], index)
     pace = measured_pace(status, run_times(status, time.time()), index)
