@@ -46,6 +46,12 @@ def record_event(run: str, name: str, event: Dict[str, Any]) -> bool:
     return create_once(os.path.join(folder, name + ".json"), json.dumps(event))
 
 
+def new_event(kind: str, run: str, settings: Dict[str, Any], **facts: Any) -> Dict[str, Any]:
+    """What happened to a run, for the receivers in `settings` (`notify:` of the plan)."""
+    look = "hpc-launch %s %s" % ("why" if kind in ("stop", "left") else "status", run)
+    return dict(facts, event=kind, run=run, time=time.time(), channels=settings.get("channels") or {}, look=look)
+
+
 def events(run: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """The events of a run by name."""
     folder = os.path.join(run, "notify")
@@ -122,17 +128,9 @@ def point_over(sweep: str, point: str, state: str, settings: Dict[str, Any], sit
     wanted = settings.get("events") or ()
     if "end" not in wanted and not (bad and "stop" in wanted):
         return
-    event = {
-        "event": "end",
-        "run": name,
-        "state": "COMPLETED" if not bad else "FAILED",
-        "points": ", ".join("%d %s" % (counts[text], text) for text in sorted(counts)),
-        "site": site,
-        "time": time.time(),
-        "channels": settings.get("channels") or {},
-        "look": "hpc-launch status %s" % name,
-    }
-    record_event(sweep, "end", event)
+    points = ", ".join("%d %s" % (counts[text], text) for text in sorted(counts))
+    state = "FAILED" if bad else "COMPLETED"
+    record_event(sweep, "end", new_event("end", name, settings, state=state, points=points, site=site))
 
 
 def role_words(attempt: str) -> str:

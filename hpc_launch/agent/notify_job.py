@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from hpc_launch.agent.job_processes import start_of
-from hpc_launch.agent.notify_event import point_over, read, record_event, role_words
+from hpc_launch.agent.notify_event import new_event, point_over, read, record_event, role_words
 
 LOOK_S = 10.0
 RETRY_S = 60.0
@@ -99,24 +99,12 @@ class JobNotices:
 
     def event(self, kind: str, **facts: Any) -> Dict[str, Any]:
         """An event of this attempt."""
-        name = os.path.basename(self.run)
-        start = read(os.path.join(self.attempt, "start.json"))
-        event = {
-            "event": kind,
-            "run": name if self.point is None else "%s/%s" % (os.path.basename(self.sweep), self.point),
-            "attempt": self.number,
-            "site": self.plan.get("site"),
-            "job_id": start.get("job_id"),
-            "nodes": start.get("nodes"),
-            "time": time.time(),
-            "channels": self.settings.get("channels") or {},
-        }
-        event.update(self.log.found)
-        roles = role_words(self.attempt)
-        event.update({"roles": roles} if roles else {})
-        event.update(facts)
-        event["look"] = "hpc-launch %s %s" % ("why" if kind in ("stop", "left") else "status", event["run"])
-        return event
+        start, roles = read(os.path.join(self.attempt, "start.json")), role_words(self.attempt)
+        known = dict(self.log.found, attempt=self.number, site=self.plan.get("site"))  # type: Dict[str, Any]
+        known.update((name, start.get(name)) for name in ("job_id", "nodes"))
+        known.update({"roles": roles} if roles else {}, **facts)
+        run, point = os.path.basename(self.run), "%s/%s" % (os.path.basename(self.sweep), self.point)
+        return new_event(kind, known.pop("run", run if self.point is None else point), self.settings, **known)
 
     def started(self) -> None:
         """The start of a run, or of the first point of a sweep."""

@@ -8,8 +8,6 @@ bytes with these numbers of one file in the node's memory, which the kernel give
 users' programs are asked by binding each port.
 
 At the end of the job it ends what the roles have left on the node.
-
-Self-contained: standard library of Python 3.6 or later.
 """
 
 import fcntl
@@ -18,7 +16,6 @@ import os
 import random
 import signal
 import socket
-import sys
 import threading
 import time
 from typing import Any, Dict, List, Optional
@@ -152,7 +149,3 @@ def main(words: List[str]) -> int:
         wait_for_roles(folder, min(MOST_S, max(spec["grace"] for spec in roles.values())))
     end_all(lambda: left_here(folder), kill_s=1.0)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

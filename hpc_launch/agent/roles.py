@@ -6,8 +6,6 @@ Each role has a script of its own, as a job of one program would, in ATTEMPT_DIR
 each is to do is in roles/plan.json, which the batch script wrote; what each does, in roles.json.
 
 Exit code: 0 once every role with `ends: job` has ended well, else the code of the role that failed first.
-
-Self-contained: standard library of Python 3.6 or later.
 """
 
 import json
@@ -96,7 +94,7 @@ class Roles:
             while chosen is None and not self.told:
                 chosen = self.ports_of(one)
                 if chosen is not None:
-                    one.take_ports(chosen)
+                    one.port, one.master_port, one.named = chosen["port"], chosen["master"], chosen["named"]
                 elif self.holder.poll() is not None or time.monotonic() > end:
                     raise Failure(one, 1, "%s did not choose ports for it" % one.hosts[0])
                 else:

@@ -16,68 +16,66 @@ _MOST = 40
 _PARSER: Any = import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
 
 
-def needed_words(pattern: str) -> frozenset[str]:
+Words = frozenset[str]
+_NOTHING = frozenset({""})
+
+
+def needed_words(pattern: str) -> Words:
     """Lower-case words of which every match of `pattern` contains at least one; empty where there are none.
 
     Raises re.error for an invalid regular expression.
     """
     try:
-        return _of_sequence(_PARSER.parse(pattern)) or frozenset()
+        return _of_sequence(_PARSER.parse(pattern))[1] or frozenset()
     except RecursionError:
         return frozenset()
 
 
-def _of_sequence(items: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
-    """The best of the parts that a match must all contain."""
-    choices: list[frozenset[str]] = []
-    run = frozenset({""})
+def _of_sequence(items: Iterable[tuple[Any, Any]]) -> tuple[Words | None, Words | None]:
+    """All texts that parts in a row match, None where they are too many; and the best words of which one is needed."""
+    choices: list[Words] = []
+    whole: Words | None = _NOTHING
+    run = _NOTHING
     for code, value in items:
-        name = str(code)
-        if name in {"AT", "ASSERT", "ASSERT_NOT"}:
+        if str(code) in {"AT", "ASSERT", "ASSERT_NOT"}:
             continue  # no letters of its own
-        texts = _texts(name, value)
-        if texts is not None and len(run) * len(texts) <= _MOST:
-            run = frozenset(begin + end for begin in run for end in texts)
+        texts, needed = _of_part(str(code), value)
+        whole, longer = _joined(whole, texts), _joined(run, texts)
+        if longer is not None:
+            run = longer
             continue
-        choices.append(run)
-        run = texts if texts is not None else frozenset({""})
-        inner = _of_part(name, value)
-        if inner:
-            choices.append(inner)
-    choices.append(run)
-    good = [choice for choice in choices if min(map(len, choice)) >= SHORTEST]
-    return max(good, key=_worth) if good else None
+        choices += [run, *([needed] if needed else [])]
+        run = texts if texts is not None else _NOTHING
+    good = [choice for choice in (*choices, run) if min(map(len, choice)) >= SHORTEST]
+    return whole, max(good, key=_worth) if good else None
 
 
-def _texts(name: str, value: Any) -> frozenset[str] | None:
-    """All texts that a part matches, in lower case; None where they are too many."""
+def _joined(begins: Words | None, ends: Words | None) -> Words | None:
+    """Each text of one part followed by each of the next; None where they are too many."""
+    if begins is None or ends is None or len(begins) * len(ends) > _MOST:
+        return None
+    return frozenset(begin + end for begin in begins for end in ends)
+
+
+def _of_part(name: str, value: Any) -> tuple[Words | None, Words | None]:
+    """The same of one part."""
     letter = _letter(name, value)
     if letter:
-        return frozenset({letter})
+        return frozenset({letter}), None
     if name == "SUBPATTERN":
-        return _all_texts(value[-1])
-    if name in {"MAX_REPEAT", "MIN_REPEAT"} and tuple(value[:2]) == (0, 1):
-        inner = _all_texts(value[2])
-        return inner | {""} if inner is not None else None
-    if name == "BRANCH":
-        texts: frozenset[str] = frozenset()
-        for branch in value[1]:
-            inner = _all_texts(branch)
-            if inner is None or len(texts) + len(inner) > _MOST:
-                return None
-            texts |= inner
-        return texts
-    return None
-
-
-def _all_texts(items: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
-    whole = frozenset({""})
-    for code, value in items:
-        texts = _texts(str(code), value)
-        if texts is None or len(whole) * len(texts) > _MOST:
-            return None
-        whole = frozenset(begin + end for begin in whole for end in texts)
-    return whole
+        return _of_sequence(value[-1])
+    if name == "ATOMIC_GROUP":
+        return None, _of_sequence(value)[1]
+    if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
+        texts, needed = _of_sequence(value[2])
+        optional = texts is not None and tuple(value[:2]) == (0, 1) and name != "POSSESSIVE_REPEAT"
+        return (texts | {""} if texts and optional else None), needed if value[0] >= 1 else None
+    if name != "BRANCH":
+        return None, None
+    texts_of, needed_of = zip(*map(_of_sequence, value[1]), strict=True)
+    texts = frozenset().union(*texts_of) if None not in texts_of else None
+    needed = frozenset().union(*needed_of) if None not in needed_of else None
+    return (texts if texts is not None and len(texts) <= _MOST else None), needed
 
 
 def _letter(name: str, value: Any) -> str:
@@ -88,24 +86,6 @@ def _letter(name: str, value: Any) -> str:
     return "" if letter.isdigit() else letter
 
 
-def _of_part(name: str, value: Any) -> frozenset[str] | None:
-    if name == "SUBPATTERN":
-        return _of_sequence(value[-1])
-    if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"} and value[0] >= 1:
-        return _of_sequence(value[2])
-    if name == "ATOMIC_GROUP":
-        return _of_sequence(value)
-    if name == "BRANCH":
-        words: frozenset[str] = frozenset()
-        for branch in value[1]:
-            inner = _of_sequence(branch)
-            if not inner:
-                return None
-            words |= inner
-        return words
-    return None
-
-
 _COMMON = re.compile(
     r"loss|grad|train|step|data|model|device|load|output|image|port|length|system|parallel|found|weight|sample|version|"
     r"world|param|batch|avail|link|rank|local|time|shard|file|cuda|gpu|node|process|number|config|state|info|layer|"
@@ -114,7 +94,7 @@ _COMMON = re.compile(
 """Words of harmless lines: poor words to search for."""
 
 
-def _worth(words: frozenset[str]) -> tuple[int, int]:
+def _worth(words: Words) -> tuple[int, int]:
     """How selective a set of words is; larger is better."""
     return min(_rarity(word) for word in words), -len(words)
 

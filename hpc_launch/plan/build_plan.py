@@ -61,7 +61,7 @@ def build(
     check_texts(filler, job_program)
     how = launcher(filler)
     site_values = site_variables(filler, size)
-    settings = variables(filler, size, strategy.variables, site_values.job)
+    settings = variables(filler, size, strategy.variables, site_values["job"])
     settings = (*settings, *missing_variables(filler, size, settings))
     continuation_plan = continuation(filler)
     container_plan = container(filler, size, workdir, (*settings, *continuation_plan.resume_variables))
@@ -108,7 +108,7 @@ def build(
         recovery=retry_plan(filler, size),
         code=code(filler),
         watch=watch(job),
-        stage=stage(filler, launch_step, container_plan),
+        stage=stage(filler, launch_step, container_plan, python),
         node_check=node_check(
             filler,
             size,

@@ -175,7 +175,7 @@ fewer nodes reads less of it."""
 MEMORY = "/dev/shm"  # noqa: S108 - the agent checks who owns what is there
 
 
-def stage(filler: ValueFiller, step: StepPlan, container: ContainerPlan | None) -> StagePlan | None:
+def stage(filler: ValueFiller, step: StepPlan, container: ContainerPlan | None, python: Text) -> StagePlan | None:
     """The plan for copies, or None if the job makes none."""
     job, resolved = filler.resolved.job, filler.resolved
     image = job.container is not None
@@ -194,8 +194,13 @@ def stage(filler: ValueFiller, step: StepPlan, container: ContainerPlan | None) 
     if why and how == "auto":
         return None
     origin = resolved.origin("container" if image else "environment", "stage")
-    memory = ((MEMORY,),) if how == "node" else ()
-    return StagePlan(how, (*folders, *memory), image, why, origin)
+    if why:
+        return StagePlan(how, unsupported=why, origin=origin)
+    folders += ((MEMORY,),) if how == "node" else ()
+    if container is not None:
+        return StagePlan(how, folders, "HPC_LAUNCH_IMAGE", (container.image,), origin=origin)
+    path = any(isinstance(part, Var) or "/" in part for part in python)
+    return StagePlan(how, folders, "HPC_LAUNCH_PYTHON", python if path else (), origin=origin)
 
 
 def _not_a_file(container: ContainerPlan) -> str:

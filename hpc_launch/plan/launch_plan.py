@@ -182,8 +182,10 @@ class StagePlan(Struct, frozen=True):
     how: Literal["auto", "node"]
     folders: tuple[Text, ...] = ()
     """Candidates, in order. They may contain variables that only a node knows."""
-    image: bool = False
-    """Whether the image is copied, else the Python environment."""
+    name: str = ""
+    """The variable that names the copy on a node."""
+    original: Text = ()
+    """The image or the interpreter that it stands for; empty where PATH names the copy."""
     unsupported: str = ""
     """Why no copy can be made. The script says so."""
     origin: Origin = Origin("default")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -62,12 +63,9 @@ class ValueFiller(PlanDraft, frozen=True):
             message = f"the value exceeds {LONGEST_WORD} bytes, the most that a program can be passed"
             self.fault(FindingCode.VALUE_TOO_LONG, message, path, "write it to a file and pass the name of the file")
             return ("",)
-        try:
-            known = {**RUNTIME, **CHECKPOINT} if path[:2] == ("checkpoint", "resume") else RUNTIME
-            text = interpolate(written, self.resolved.names, known, self.resolved.late)
-        except UnknownName as unknown:
-            hint = _known_names(unknown.name, self.resolved)
-            self.fault(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", path, hint)
+        known = {**RUNTIME, **CHECKPOINT} if path[:2] == ("checkpoint", "resume") else RUNTIME
+        text = self._filled(written, known, self.resolved.place(*path))
+        if text is None:
             return ("",)
         filled = any(isinstance(part, str) and SECRET_VALUE.search(part) for part in text)
         if filled and not SECRET_VALUE.search(written):  # `text_checks` reports what the file itself says
@@ -83,12 +81,16 @@ class ValueFiller(PlanDraft, frozen=True):
     def site_text(self, value: Any, path: KeyPath) -> Text:
         """A value of the site profile as written in its file, with `${…}` filled."""
         written = value if isinstance(value, str) else self.resolved.profile.written.get(path, _spell(value))
+        return self._filled(written, RUNTIME, self.resolved.site_origin(*path).place) or ("",)
+
+    def _filled(self, written: str, known: Mapping[str, Var], place: Place | None) -> Text | None:
+        """The text with `${…}` filled; None with a finding at its place where a name is unknown."""
         try:
-            return interpolate(written, self.resolved.names, RUNTIME, self.resolved.late)
+            return interpolate(written, self.resolved.names, known, self.resolved.late)
         except UnknownName as unknown:
             hint = _known_names(unknown.name, self.resolved)
-            self.site_fault(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", path, hint)
-            return ("",)
+            self.fault_at(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", place, hint)
+        return None
 
     def can_fill(self, value: str) -> bool:
         """Whether every `${…}` in the text is known."""

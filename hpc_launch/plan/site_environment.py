@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -26,19 +26,14 @@ _MODULES: dict[str, tuple[str, ...]] = {
 }
 
 
-class SiteVariables(NamedTuple):
-    """The variables of the site profile, by scope."""
-
-    job: list[Variable]
-    node: list[Variable]
-    rank: list[Variable]
-    container: list[Variable]
+SiteVariables = dict[str, list[Variable]]
+"""The variables of the site profile, by scope: job, node, rank and container."""
 
 
 def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
     """Variables of the fabric and the caches, then of each setting whose condition holds; later ones win."""
     about = condition_facts(filler, size)
-    scopes: dict[str, list[Variable]] = {name: [] for name in SiteVariables._fields}
+    scopes: SiteVariables = {name: [] for name in ("job", "node", "rank", "container")}
     scopes["job"] += [*fabric_variables(filler, size, about), *_of_caches(filler, about)]
     own = filler.resolved.job.env
     for path, setting in _held(filler, size, "env"):
@@ -52,7 +47,7 @@ def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
         for variable in _variables(filler, setting, path):
             if setting.scope == "job" or variable.name not in own:
                 scopes[setting.scope].append(variable)
-    return SiteVariables(**{name: latest(found) for name, found in scopes.items()})
+    return {name: latest(found) for name, found in scopes.items()}
 
 
 def site_settings(
@@ -81,8 +76,8 @@ def site_settings(
     changed = any(step.kind in ("source", "raw") for step in inside)
     if about.runtime is not None:
         # Not every runtime passes the host's variables into the container.
-        inside += [_as_step(variable) for variable in variables.node]
-    inside += [_as_step(variable) for variable in variables.container]
+        inside += [_as_step(variable) for variable in variables["node"]]
+    inside += [_as_step(variable) for variable in variables["container"]]
     if changed:
         # A file sourced inside may overwrite variables of the job; set them again.
         inside += [_as_step(one) for one in job if one.name in filler.resolved.job.env]
@@ -94,9 +89,9 @@ def site_settings(
         # PropagateResourceLimits of slurm.conf(5) may keep the limits of the job's shell from its steps.
         node_steps=(
             *(replace(step, may_fail=True) for step in steps["job"] if step.words[:1] == (("ulimit",),)),
-            *map(_as_step, variables.node),
+            *map(_as_step, variables["node"]),
         ),
-        rank_variables=tuple(variables.rank),
+        rank_variables=tuple(variables["rank"]),
         notes=tuple(_notes(filler, size)),
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from hpc_launch.agent import program
-from hpc_launch.agent.notify_event import KEPT_S, due, events, point_over, record_event, role_words
+from hpc_launch.agent.notify_event import KEPT_S, due, events, new_event, point_over, record_event, role_words
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.recorded_parts import NotifyPlan
@@ -118,7 +118,6 @@ def _facts(status: RunStatus, verdict: VerdictRecord | None) -> dict[str, Any]:
     last, progress = status.attempts[-1], status.progress
     diagnosis = stored_diagnosis(verdict) if verdict is not None else None
     facts: dict[str, Any] = {
-        "run": status.run,
         "state": status.state,
         "reason": verdict.reason if verdict is not None else status.reason,
         "attempt": last.number,
@@ -147,6 +146,4 @@ def _record(run: RunFolder, notify: NotifyPlan, kind: str, facts: dict[str, Any]
         return
     if kind not in notify.events and not (kind == "stop" and "end" in notify.events):
         return
-    look = f"hpc-launch {'why' if kind == 'stop' else 'status'} {run.name}"
-    more = {"event": kind, "time": time.time(), "channels": settings["channels"], "look": look}
-    record_event(str(run.path), name or f"end-{facts['attempt']}", facts | more)
+    record_event(str(run.path), name or f"end-{facts['attempt']}", new_event(kind, run.name, settings, **facts))

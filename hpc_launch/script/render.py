@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from hpc_launch import __version__
 from hpc_launch.job.shell_text import Text, Var, quote
@@ -30,44 +29,20 @@ _BY_EXIT_FILES = ("pdsh", "ibrun", "mpirun", "ssh")
 """Steps whose exit code is not sufficient: each command writes its own exit code to a file."""
 
 
-class StepValues(Struct, frozen=True):
-    """What the templates need to know about a step. Texts are bash, expanded on the node."""
-
-    tasks_per_node: int
-    processes: str
-    """The number of processes of the node `$node`."""
-    first_rank: str
-    """The rank of its first process."""
-    node_rank: str
-    node_address: str
-
-
-class StageValues(Struct, frozen=True):
-    """What the templates need to know about copies on the nodes' own disks."""
-
-    how: str = ""
-    folders: str = ""
-    """The candidates, as words of bash."""
-    name: str = ""
-    """The variable that names the copy on a node, where PATH does not."""
-    original: Text = ()
-
-
 def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
     """The whole script; `standalone`: with the parts that it needs of `runtime.sh` in itself.
 
     An undefined name in a template is an error, never empty text (StrictUndefined).
     """
     launcher, container = descriptor(plan.launcher), wrap_command(plan.container)
-    stage = _stage_values(plan)
-    original = plan
-    if stage.original and plan.container is None:
+    original, stage = plan, plan.stage
+    if stage is not None and stage.original and plan.container is None:
         plan = replace(plan, python=(Var(stage.name),))
-    elif stage.original:
+    elif stage is not None and stage.original:
         copy = {stage.original: (Var(stage.name),)}  # the variable, in place of the image
         before = (tuple(copy.get(word, word) for word in line) for line in container.before)
         container = replace(container, before=tuple(before))
-    step, parts = _step_values(plan, launcher), part_names(plan, launcher, container)
+    tasks, parts = launcher.tasks_per_node(plan.processes_per_node), part_names(plan, launcher, container)
     late = {variable.name for variable in plan.continuation.resume_variables}
     roles = [(role.name, render(role.plan)) for role in plan.roles]
     job = (
@@ -77,7 +52,11 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             plan=plan,
             version=__version__,
             by_hand="sbatch FILE" if plan.scheduler == "slurm" else "bash FILE",
-            **asdict(step),
+            tasks_per_node=tasks,
+            processes='"${job_slots[node]}"' if plan.uneven else str(plan.processes_per_node),
+            first_rank="${job_first_ranks[node]}" if plan.uneven else f"$((node * {plan.processes_per_node}))",
+            node_rank=f"${_node_rank(plan)}",
+            node_address=_address(plan) if plan.rendezvous == "c10d" and plan.step.kind != "local" else "127.0.0.1",
             marker=MARKER,
             parts=_wrapped_lines(() if standalone else parts),
             digest=runtime_digest(),
@@ -87,11 +66,10 @@ def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
             role_records=",\n".join(f"{json.dumps(role.name)}: {json.dumps(role.record)}" for role in plan.roles),
             role_end=_end_of_roles([script for _, script in roles]),
             local_hosts=" ".join(launcher.local_hosts(plan.nodes)) if launcher.local_hosts else "",
-            numbers=_wrapped_lines(_numbers(original, step, launcher)),
-            stage=stage,
+            numbers=_wrapped_lines(_numbers(original, tasks, launcher)),
             image_variables=_wrapped_lines([name for name in container.exports if name not in late]),
             resume_exports=[name for name in container.exports if name in late],
-            cpus_per_task=_cpus_per_task(plan, step),
+            cpus_per_task=_cpus_per_task(plan, tasks),
             local_gpus=_local_gpus(plan),
             container=container,
             inside_ranks=plan.around.rank_variables if launcher.rank_variables == "within" else (),
@@ -109,18 +87,6 @@ def _end_of_roles(scripts: Iterable[str]) -> str:
     while end in lines:
         end += "_"
     return end
-
-
-def _stage_values(plan: LaunchPlan) -> StageValues:
-    if plan.stage is None:
-        return StageValues()
-    if plan.stage.unsupported:
-        return StageValues(plan.stage.unsupported)
-    folders = " ".join(map(quote, plan.stage.folders))
-    if plan.container is not None:
-        return StageValues(plan.stage.how, folders, "HPC_LAUNCH_IMAGE", (plan.container.image,))
-    path = any(isinstance(part, Var) or "/" in part for part in plan.python)
-    return StageValues(plan.stage.how, folders, "HPC_LAUNCH_PYTHON", plan.python if path else ())
 
 
 _HOOKS = """/bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"'"""
@@ -159,7 +125,7 @@ _GPU_VARIABLES = (*_VISIBLE, "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL")
 """Set per node, unless the job sets them."""
 
 
-def _numbers(plan: LaunchPlan, step: StepValues, launcher: LauncherDescriptor) -> Iterator[str]:
+def _numbers(plan: LaunchPlan, tasks: int, launcher: LauncherDescriptor) -> Iterator[str]:
     """Assignments that the static part reads, as words of a line."""
     yield f"job_nodes={plan.nodes}"
     if plan.chooses_nodes:
@@ -170,14 +136,14 @@ def _numbers(plan: LaunchPlan, step: StepValues, launcher: LauncherDescriptor) -
         yield f"job_processes_per_node={plan.processes_per_node}"
     if checks_programs(plan):
         yield f"job_programs=({' '.join(map(quote, _programs(plan, launcher)))})"
-    if plan.step.kind == "srun" and (cpus := _cpus_per_task(plan, step)):
+    if plan.step.kind == "srun" and (cpus := _cpus_per_task(plan, tasks)):
         yield f"job_cpus_per_task={cpus}"
     if plan.time_limit_s:
         yield f"job_time_limit={plan.time_limit_s}"
     if plan.continuation.guarded:
         yield f"job_warn='{plan.continuation.warn}'"
     if plan.watch is not None:
-        yield f"job_node_rank={step.node_rank.removeprefix('$')}"
+        yield f"job_node_rank={_node_rank(plan)}"
         times = f"--hang-after={plan.watch.hang_after_s} --busy-after={plan.watch.busy_after_s}"
         times += f" --sample-every={plan.watch.sample_every_s}{' --program' if plan.watch.program else ''}"
         yield f"job_watch=({times}{' --heartbeat' if plan.heartbeat else ''})"
@@ -200,7 +166,7 @@ def _numbers(plan: LaunchPlan, step: StepValues, launcher: LauncherDescriptor) -
         if plan.step.kind == "pdsh" or (plan.step.kind == "ssh" and launcher.logs_by_rank):
             yield f"job_processes={plan.world_size}"
         if plan.step.kind in ("ibrun", "mpirun"):
-            yield f"job_tasks_per_node={step.tasks_per_node}"
+            yield f"job_tasks_per_node={tasks}"
             yield "job_each_process=" + ("yes" if launcher.logs_by_rank else "''")
         names = {variable.name for variable in plan.variables}
         if own := [name for name in _GPU_VARIABLES if name in names]:
@@ -256,8 +222,13 @@ def _programs(plan: LaunchPlan, launcher: LauncherDescriptor) -> list[Text]:
     return [*starter, plan.program.words[0], *([("python",)] if in_environment else [])]
 
 
-def _cpus_per_task(plan: LaunchPlan, step: StepValues) -> int | None:
-    return max(plan.cpus_per_node // step.tasks_per_node, 1) if plan.cpus_per_node else None
+def _cpus_per_task(plan: LaunchPlan, tasks: int) -> int | None:
+    return max(plan.cpus_per_node // tasks, 1) if plan.cpus_per_node else None
+
+
+def _node_rank(plan: LaunchPlan) -> str:
+    """The variable with the number of the node, on it."""
+    return "SLURM_NODEID" if plan.step.kind == "srun" else "HPC_LAUNCH_NODE"
 
 
 def _wrapped_lines(words: Iterable[str]) -> list[str]:
@@ -269,20 +240,6 @@ def _wrapped_lines(words: Iterable[str]) -> list[str]:
         else:
             lines.append(word)
     return lines
-
-
-def _step_values(plan: LaunchPlan, launcher: LauncherDescriptor) -> StepValues:
-    """The values of the plan's step."""
-    kind = plan.step.kind
-    tasks = launcher.tasks_per_node(plan.processes_per_node)
-    needs_address = plan.rendezvous == "c10d" and kind != "local"
-    return StepValues(
-        tasks_per_node=tasks,
-        processes='"${job_slots[node]}"' if plan.uneven else str(plan.processes_per_node),
-        first_rank="${job_first_ranks[node]}" if plan.uneven else f"$((node * {plan.processes_per_node}))",
-        node_rank="$SLURM_NODEID" if kind == "srun" else "$HPC_LAUNCH_NODE",
-        node_address=_address(plan) if needs_address else "127.0.0.1",
-    )
 
 
 def _address(plan: LaunchPlan) -> str:

@@ -41,11 +41,7 @@ class LocalScheduler(Scheduler):
         self._in_allocation = in_allocation
 
     def submit(self, submission: Submission) -> str:
-        return self.register_and_start(submission)
-
-    def register_and_start(self, submission: Submission, hosts: tuple[str, ...] = ()) -> str:
-        """Submit a job to these hosts, or to this machine."""
-        folder = submission.folder.absolute()
+        folder, hosts = submission.folder.absolute(), hosts_of(submission.script)[0]
         try:
             submission.write_script()
             entry = local_jobs.register(submission.job_name, folder, hosts)

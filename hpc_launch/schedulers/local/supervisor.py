@@ -117,10 +117,6 @@ class SupervisedJob:
             machine=machine_id(),
             state="PENDING",
             submitted=time.time(),
-            started=None,
-            ended=None,
-            exit_code=None,
-            signal=None,
         )
         supervisor = os.getpid()
         self.shell = os.fork()

@@ -67,10 +67,9 @@ class SshScheduler(LocalScheduler):
         self._silent: dict[str, tuple[float, Unreachable]] = {}
 
     def submit(self, submission: Submission) -> str:
-        hosts = hosts_of(submission.script)[0]
-        if not hosts:
+        if not hosts_of(submission.script)[0]:
             raise SubmitRefused("the script names no host")
-        return self.register_and_start(submission, hosts)
+        return super().submit(submission)
 
     def start(self, entry: LocalJob, submission: Submission) -> tuple[int, str]:
         """By one connection to the first host, which checks the hosts and then becomes the supervisor."""
