@@ -1,5 +1,5 @@
-"""Files of an image: the record `FILE.sif.json` beside it (source, digest, contents), and the folder of its draft:
-others may replace files in the image's folder, which a team can share."""
+"""Files of an image: its header, the record `FILE.sif.json` beside it (source, digest, contents), and the folder of its
+draft: others may replace files in the image's folder, which a team can share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -127,3 +128,48 @@ def _clear(folder: DraftFolder) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+
+SIF_MAGIC = b"SIF_MAGIC\0"
+SIF_MAGIC_AT = 32
+SIF_ARCH_AT = 45
+SIF_ARCHITECTURES = {
+    b"01": "i386",
+    b"02": "x86_64",
+    b"03": "arm",
+    b"04": "aarch64",
+    b"05": "ppc64",
+    b"06": "ppc64le",
+    b"11": "s390x",
+    b"12": "riscv64",
+    b"13": "loongarch64",
+}
+SIF_DATA_AT = 112
+"""The global header of a SIF file: 32 bytes for the first line, 10 for the magic, 3 for the version, the architecture
+as two digits and a zero, an id, and eight numbers, the last two of which are the offset and size of the data
+(github.com/apptainer/sif, pkg/sif/sif.go `header` and arch.go, e306d8b)."""
+
+
+def architecture(image: Path) -> str | None:
+    """The architecture of a SIF file, as in `uname -m`; None if unknown. Raises OSError if it cannot be read."""
+    head = b"" if os.path.isdir(image) else _head(image)
+    return SIF_ARCHITECTURES.get(head[SIF_ARCH_AT : SIF_ARCH_AT + 2]) if is_sif(head) else None
+
+
+def cut_short(image: Path) -> bool:
+    """Whether a SIF file is shorter than its header says: after a truncated download or a full disk."""
+    head = _head(image)
+    if not is_sif(head) or len(head) < SIF_DATA_AT + 16:
+        return is_sif(head)
+    offset, size = struct.unpack_from("<qq", head, SIF_DATA_AT)
+    return image.stat().st_size < int(offset) + int(size)
+
+
+def _head(image: Path) -> bytes:
+    with open_regular(image) as stream:
+        return stream.read(SIF_DATA_AT + 16)
+
+
+def is_sif(head: bytes) -> bool:
+    """Whether a file that starts with `head` is a SIF image."""
+    return head[SIF_MAGIC_AT : SIF_MAGIC_AT + len(SIF_MAGIC)] == SIF_MAGIC

@@ -24,8 +24,18 @@ from hpc_launch.base.errors import Refused, UsageError, UserError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.installed import shipped
-from hpc_launch.images.compatibility import SIF_ARCH_AT, architecture, cut_short, is_sif
-from hpc_launch.images.image_record import DraftFolder, ImageRecord, digest_of, draft_folder, put, read_record
+from hpc_launch.images.image_record import (
+    SIF_ARCH_AT,
+    DraftFolder,
+    ImageRecord,
+    architecture,
+    cut_short,
+    digest_of,
+    draft_folder,
+    is_sif,
+    put,
+    read_record,
+)
 from hpc_launch.images.probe import Tool, find_tool, run, versions_in
 
 ENDING = ".def"

@@ -109,7 +109,7 @@ def _check_architecture(filler: ValueFiller, container: Container) -> None:
     failed = any(finding.code == FindingCode.WRONG_IMAGE_ARCHITECTURE for finding in filler.findings)
     if size is None or failed or not is_file(runtime, image):
         return
-    from hpc_launch.images.compatibility import architecture
+    from hpc_launch.images.image_record import architecture
 
     with suppress(OSError):  # a missing image has its own finding
         arch = architecture(Path(image))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.images.compatibility import architecture
+from hpc_launch.images.image_record import architecture
 from hpc_launch.prepare.prepare import validate_job
 from tests.forked import hpc_launch_text, inherited
 from tests.images.samples import sif

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.images.compatibility import (
+from hpc_launch.images.check_image import (
     check_driver,
     check_fabric,
     check_nccl,
