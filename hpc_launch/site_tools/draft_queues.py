@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpc_launch.job.units import format_time
-from hpc_launch.schedulers.slurm.query_cluster import ClusterNode, Partition, Qos, Survey
+from hpc_launch.schedulers.slurm.parse_jobs import number
+from hpc_launch.schedulers.slurm.query_cluster import ClusterNode, Partition, Row, Survey, resources, seconds
 
 MEMORY_TOLERANCE = 0.9
 """Nodes of one type differ slightly in memory, depending on their firmware. They count as the smallest of them."""
@@ -186,7 +187,7 @@ def queues(
         required_qos = choices.pop(0) if choices and _needs_qos(partition, survey) else None
         yield name, _facts(partition, part, class_name, survey, required_qos)
         for qos in choices if at == 0 else ():
-            yield f"{name}-{qos.name}", _facts(partition, part, class_name, survey, qos)
+            yield f"{name}-{qos['name']}", _facts(partition, part, class_name, survey, qos)
 
 
 def _needs_qos(partition: Partition, survey: Survey) -> bool:
@@ -196,7 +197,7 @@ def _needs_qos(partition: Partition, survey: Survey) -> bool:
     return denied or (bool(partition.qos_allowed) and default not in partition.qos_allowed)
 
 
-def _choices(partition: Partition, survey: Survey) -> Iterator[Qos]:
+def _choices(partition: Partition, survey: Survey) -> Iterator[Row]:
     """QOS that the user may select and that the partition allows explicitly, or that the default partition accepts."""
     accounting = survey.accounting
     if accounting is None or partition.qos is not None:
@@ -209,23 +210,23 @@ def _choices(partition: Partition, survey: Survey) -> Iterator[Qos]:
             yield qos
 
 
-def _facts(partition: Partition, part: Part, class_name: str, survey: Survey, chosen: Qos | None) -> list[Fact]:
+def _facts(partition: Partition, part: Part, class_name: str, survey: Survey, chosen: Row | None) -> list[Fact]:
     """What the profile says about a queue. `chosen`: the QOS that its jobs select."""
     limit = effective_qos(partition, survey, chosen)
     row, sources = limits(partition, part, limit)
-    gpus = _range(limit.least.get("gres/gpu"), limit.most.get("gres/gpu")) if limit else None
+    least, most = (resources(limit[key]).get("gres/gpu") if limit else None for key in ("mintres", "maxtres"))
     select, counted = (survey.settings.get(key, "") for key in ("SelectType", "SelectTypeParameters"))
     whole = partition.exclusive or select.endswith("linear")
     facts: tuple[Fact, ...] = (
         ("partition", partition.name, f"{part.group.nodes} nodes"),
         ("node_class", class_name, None),
-        ("qos", chosen.name if chosen else None, None),
+        ("qos", chosen["name"] if chosen else None, None),
         ("constraint", part.constraint, "distinguishes these nodes from others in the partition"),
         ("default_time", format_time(partition.default_time) if partition.default_time else None, "DefaultTime"),
         ("limits", [row], sources),
-        ("max_jobs", limit.max_jobs if limit else None, None),
-        ("max_submitted", limit.max_submitted if limit else None, None),
-        ("gpus", gpus if part.group.hardware.gpus else None, f"QOS {limit.name}" if limit else None),
+        ("max_jobs", number(limit["maxjobspu"]) if limit else None, None),
+        ("max_submitted", number(limit["maxsubmitpu"]) if limit else None, None),
+        ("gpus", _range(least, most) if part.group.hardware.gpus else None, f"QOS {limit['name']}" if limit else None),
         (
             "exclusive",
             "implied" if whole else None,
@@ -237,7 +238,7 @@ def _facts(partition: Partition, part: Part, class_name: str, survey: Survey, ch
     return [fact for fact in facts if fact[1]]
 
 
-def effective_qos(partition: Partition, survey: Survey, chosen: Qos | None) -> Qos | None:
+def effective_qos(partition: Partition, survey: Survey, chosen: Row | None) -> Row | None:
     """The QOS whose limits apply: the partition's, else the selected one, else the user's default."""
     if partition.qos is not None:
         return survey.qos(partition.qos)
@@ -247,15 +248,15 @@ def effective_qos(partition: Partition, survey: Survey, chosen: Qos | None) -> Q
     return survey.qos(survey.accounting.default_qos) if survey.accounting and enforced else None
 
 
-def limits(partition: Partition, part: Part, limit: Qos | None) -> tuple[dict[str, str], str]:
+def limits(partition: Partition, part: Part, limit: Row | None) -> tuple[dict[str, str], str]:
     """Limits for these nodes of a partition, and their source."""
     sources = [f"MaxTime, MaxNodes of {partition.name}"]
     max_nodes = min(partition.max_nodes or part.group.nodes, part.group.nodes)
     times = [partition.max_time]
     if limit is not None:
-        times.append(limit.max_time)
-        max_nodes = min(max_nodes, limit.most.get("node", max_nodes))
-        sources.append(f"QOS {limit.name}")
+        times.append(seconds(limit["maxwall"]))
+        max_nodes = min(max_nodes, resources(limit["maxtres"]).get("node", max_nodes))
+        sources.append(f"QOS {limit['name']}")
     known_times = [time for time in times if time is not None]
     row = {"nodes": f"{partition.min_nodes}-{max(max_nodes, partition.min_nodes)}"}
     if known_times:

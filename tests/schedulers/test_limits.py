@@ -21,7 +21,7 @@ def section(name: str) -> str:
 
 
 def test_the_association_of_each_cluster_and_partition() -> None:
-    rows = query_cluster.rows(section("sacctmgr assoc"), query_limits.ASSOCIATION)
+    rows = query_cluster.rows(section("sacctmgr assoc"), query_cluster.ASSOCIATION)
     assert [(row["cluster"], row["partition"]) for row in rows] == [
         ("testcluster", ""),
         ("testcluster", "debug"),
@@ -40,7 +40,7 @@ def test_the_association_of_each_cluster_and_partition() -> None:
 
 
 def test_the_limits_of_a_qos() -> None:
-    rows = {row["name"]: row for row in query_cluster.rows(section("sacctmgr qos"), query_limits.QOS)}
+    rows = {row["name"]: row for row in query_cluster.rows(section("sacctmgr qos"), query_cluster.QOS)}
     assert set(rows) == {"normal", "gpu-long", "endless"}
     found = {(one.name, one.resource): one for one in query_limits.limits_in("QOS gpu-long", rows["gpu-long"], {})}
     assert found["MinTRES", "gres/gpu"].least
@@ -62,8 +62,8 @@ def test_reservations_of_nodes() -> None:
 
 
 def test_what_22_05_prints() -> None:
-    (association,) = query_cluster.rows(section("22.05 assoc"), query_limits.ASSOCIATION)
-    (qos,) = query_cluster.rows(section("22.05 qos"), query_limits.QOS)
+    (association,) = query_cluster.rows(section("22.05 assoc"), query_cluster.ASSOCIATION)
+    (qos,) = query_cluster.rows(section("22.05 qos"), query_cluster.QOS)
     found = [*query_limits.limits_in("a", association, {}), *query_limits.limits_in("q", qos, {})]
     assert {(one.name, one.resource): one.amount for one in found} == {
         ("MaxTRES", "cpu"): 64,
@@ -82,7 +82,7 @@ def test_what_22_05_prints() -> None:
 
 @given(st.text(alphabet=st.sampled_from(list("|=,:-[]() \n\tabcNodesStartTime0129\u202e\x1b")), max_size=300))
 def test_any_text_is_parsed(text: str) -> None:
-    for columns in (query_limits.ASSOCIATION, query_limits.QOS):
+    for columns in (query_cluster.ASSOCIATION, query_cluster.QOS):
         for row in query_cluster.rows(text, columns):
             list(query_limits.limits_in("x", row, {}))
     query_limits.reservations_in(text)
@@ -170,6 +170,15 @@ def test_associations_in_an_unknown_form_are_not_checked(commands: Path) -> None
     assert query_limits.limits("ml", None, None).not_checked == (
         "account and QOS: sacctmgr printed associations in an unknown form",
     )
+
+
+def test_associations_with_another_cluster_are_not_learned(commands: Path) -> None:
+    file = commands / "assoc.out"
+    file.write_text(f"{file.read_text()}{file.read_text().replace('testcluster|ml|', 'elsewhere|bio|')}")
+    (commands / "node.out").write_text("")
+    accounting = query_cluster.survey(getpass.getuser()).accounting
+    assert accounting is not None
+    assert accounting.accounts == ("ml",)
 
 
 def test_limits_that_slurm_does_not_enforce(commands: Path) -> None:

@@ -35,7 +35,9 @@ ALICE = LearnContext("alice", frozenset({"alice"}), "login1.example.org", "2026-
 def captured(version: str) -> Survey:
     text = (CAPTURED / f"survey-{version}.txt").read_text(encoding="utf-8")
     config, partition, node, qos, mine, default = re.split(r"^==> .* <==\n", text, flags=re.MULTILINE)[1:]
-    accounting = Accounting(tuple(query_cluster.associations(mine)), default.strip(), tuple(query_cluster.qos(qos)))
+    associations = query_cluster.rows(mine, ("account", "partition", "qos", "defaultqos"))
+    classes = query_cluster.rows(qos, ("name", "maxwall", "maxtres", "mintres", "maxjobspu", "maxsubmitpu"))
+    accounting = Accounting(associations, default.strip(), {row["name"]: row for row in classes})
     partitions, nodes = tuple(query_cluster.partitions(partition)), tuple(query_cluster.nodes(node))
     return Survey(query_cluster.settings(config), partitions, nodes, accounting, ())
 

@@ -68,29 +68,6 @@ class Partition:
     reservation_only: bool
 
 
-@dataclass(frozen=True)
-class Qos:
-    """A QOS and its limits per job and per user."""
-
-    name: str
-    max_time: int | None
-    most: Mapping[str, int]
-    """The maximum per job, by trackable resource (`node`, `gres/gpu`, `cpu`)."""
-    least: Mapping[str, int]
-    max_jobs: int | None
-    max_submitted: int | None
-
-
-@dataclass(frozen=True)
-class Association:
-    """An account that a user may charge, with its partition and QOS."""
-
-    account: str
-    partition: str | None
-    qos: tuple[str, ...]
-    default_qos: str | None
-
-
 def settings(text: str) -> dict[str, str]:
     """Parse `scontrol show config`."""
     lines = (line.partition("=") for line in text.splitlines())
@@ -180,30 +157,20 @@ def partitions(text: str) -> list[Partition]:
     return parsed
 
 
-QOS_FIELDS = ("name", "maxwall", "maxtres", "mintres", "maxjobspu", "maxsubmitpu")
-ASSOCIATION_FIELDS = ("account", "partition", "qos", "defaultqos")
+ASSOCIATION = (
+    "cluster account user partition qos defaultqos maxwall maxtres maxtrespernode maxjobs maxsubmit grptres grptresmins"
+).split()
+QOS = (
+    "name flags maxwall maxtres mintres maxtrespernode maxtrespu maxtrespa maxjobspu maxsubmitpu grptres grptresmins"
+).split()
+"""Columns of sacctmgr(1), LIST/SHOW ASSOCIATION and QOS FORMAT OPTIONS."""
+Row = Mapping[str, str]
 
 
 def rows(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
     """The rows that it printed. Those with another number of columns are left out."""
     parts = (line.split("|") for line in text.splitlines())
     return [dict(zip(columns, row, strict=True)) for row in parts if len(row) == len(columns) and row[0]]
-
-
-def qos(text: str) -> list[Qos]:
-    """Parse the rows of all QOS with QOS_FIELDS."""
-    return [
-        Qos(name, seconds(wall), _resources(most), _resources(least), number(jobs), number(submitted))
-        for name, wall, most, least, jobs, submitted in (row.values() for row in rows(text, QOS_FIELDS))
-    ]
-
-
-def associations(text: str) -> list[Association]:
-    """Parse the rows of a user's associations with ASSOCIATION_FIELDS."""
-    return [
-        Association(account, optional_text(partition), _names(names), optional_text(default))
-        for account, partition, names, default in (row.values() for row in rows(text, ASSOCIATION_FIELDS))
-    ]
 
 
 def seconds(text: str | None) -> int | None:
@@ -216,7 +183,8 @@ def seconds(text: str | None) -> int | None:
         return None
 
 
-def _resources(text: str) -> dict[str, int]:
+def resources(text: str) -> dict[str, int]:
+    """The counts in a list of trackable resources (`node`, `gres/gpu`, `cpu`)."""
     pairs = (item.partition("=") for item in text.split(","))
     return {name.strip(): count for name, _, value in pairs if (count := number(value)) is not None}
 
@@ -236,27 +204,27 @@ CONTAINER_OPTIONS = {"pyxis": "--container-image", "edf": "--environment"}
 
 @dataclass(frozen=True)
 class Accounting:
-    """This user's associations and QOS; empty if there are none."""
+    """This user's associations with the cluster, and all QOS by their names, as sacctmgr prints them."""
 
-    associations: tuple[Association, ...] = ()
-    default_account: str | None = None
-    qos: tuple[Qos, ...] = ()
+    associations: Sequence[Row]
+    default_account: str | None
+    qos: Mapping[str, Row]
 
     @property
     def accounts(self) -> tuple[str, ...]:
         """The accounts that the user may charge, in order."""
-        return tuple(dict.fromkeys(one.account for one in self.associations))
+        return tuple(dict.fromkeys(one["account"] for one in self.associations))
 
     @property
     def allowed_qos(self) -> tuple[str, ...]:
         """The QOS that the user may request, in order."""
-        return tuple(dict.fromkeys(name for one in self.associations for name in one.qos))
+        return tuple(dict.fromkeys(name for one in self.associations for name in _names(one["qos"])))
 
     @property
     def default_qos(self) -> str | None:
         """The QOS of a job that requests none, under the default account; `normal` if none is set."""
-        mine = [one for one in self.associations if one.account == self.default_account and one.partition is None]
-        defaults = [one.default_qos for one in (mine or self.associations) if one.default_qos]
+        mine = [one for one in self.associations if one["account"] == self.default_account and not one["partition"]]
+        defaults = [one["defaultqos"] for one in (mine or self.associations) if one["defaultqos"]]
         return next(iter(defaults), "normal" if "normal" in self.allowed_qos else None)
 
 
@@ -287,10 +255,9 @@ class Survey:
         """AccountingStorageEnforce: `associations`, `limits`, `qos`, …"""
         return enforced(self.settings)
 
-    def qos(self, name: str | None) -> Qos | None:
+    def qos(self, name: str | None) -> Row | None:
         """A QOS by its name."""
-        known = self.accounting.qos if self.accounting else ()
-        return next((one for one in known if one.name == name), None)
+        return self.accounting.qos.get(name or "") if self.accounting else None
 
 
 def enforced(config: Mapping[str, str]) -> frozenset[str]:
@@ -325,17 +292,32 @@ def survey(user: str) -> Survey:
     return Survey(config, tuple(known), tuple(members), _accounting(config, user), _srun_plugins())
 
 
-def _accounting(config: Mapping[str, str], user: str) -> Accounting | None:
+def _accounting(config: Row, user: str) -> Accounting | None:
     if not config.get("AccountingStorageType", "").endswith("slurmdbd"):
         return None
     try:
-        classes = ask_accounting("qos", columns=QOS_FIELDS)
-        mine = ask_accounting("assoc", f"user={user}", columns=ASSOCIATION_FIELDS)
-        default = ask_accounting("user", user, columns=["defaultaccount"])
+        return Accounting(ask_associations(config, user), ask_default_account(user), ask_qos())
     except Unreachable:
         return None
-    first = next(iter(default.split()), None)
-    return Accounting(tuple(associations(mine)), first, tuple(qos(classes)))
+
+
+def ask_associations(config: Row, user: str) -> list[Row]:
+    """The associations of a user with the cluster. Raises Unreachable."""
+    asked = ask_accounting("assoc", f"user={user}", columns=ASSOCIATION)
+    found = rows(asked, ASSOCIATION)
+    if asked.strip() and not found:
+        raise Unreachable("sacctmgr printed associations in an unknown form")
+    return [row for row in found if row["cluster"] == config.get("ClusterName", "")]
+
+
+def ask_default_account(user: str) -> str | None:
+    """The account that a user charges by default. Raises Unreachable."""
+    return next(iter(ask_accounting("user", user, columns=["defaultaccount"]).split()), None)
+
+
+def ask_qos() -> dict[str, Row]:
+    """All QOS by their names. Raises Unreachable."""
+    return {row["name"]: row for row in rows(ask_accounting("qos", columns=QOS), QOS)}
 
 
 def _srun_plugins() -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Query limits of associations, QOS and partitions, the budget of an account, and reservations.
 
-Columns: sacctmgr(1), LIST/SHOW ASSOCIATION and QOS FORMAT OPTIONS. Tested with 22.05. Of budgets, `scontrol show
+Tested with 22.05. Of budgets, `scontrol show
 assoc_mgr` prints `GrpTRESMins=gres/gpu=6000(12)`: limit and use in minutes, `N` without a limit. sacctmgr knows the
 limit but not its use, and sshare prints no limit. The balance is unknown where a site keeps its budgets elsewhere or
 hides these records (PrivateData).
@@ -18,15 +18,8 @@ from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.schedulers.scheduler import ArrayRoom, Balance, Limit, QueueLimits, Reservation, Reservations, Scope
 from hpc_launch.schedulers.slurm import query_cluster, run_command
 from hpc_launch.schedulers.slurm.parse_jobs import epoch, number, optional_text
-from hpc_launch.schedulers.slurm.query_cluster import Partition, enforced, records, rows, seconds
+from hpc_launch.schedulers.slurm.query_cluster import Partition, Row, enforced, records, rows, seconds
 from hpc_launch.schedulers.slurm.run_command import ask_accounting
-
-ASSOCIATION = (
-    "cluster account user partition qos defaultqos maxwall maxtres maxtrespernode maxjobs maxsubmit grptres grptresmins"
-).split()
-QOS = (
-    "name flags maxwall maxtres mintres maxtrespernode maxtrespu maxtrespa maxjobspu maxsubmitpu grptres grptresmins"
-).split()
 
 _RESOURCES: tuple[tuple[str, str, Scope], ...] = (
     ("maxtres", "MaxTRES", "job"),
@@ -111,7 +104,6 @@ def reservations_in(text: str) -> tuple[list[Reservation], list[str]]:
 
 
 _PLAIN = re.compile(r"[\w.@+-]+\Z", re.ASCII)
-Row = Mapping[str, str]
 Jobs = Sequence[tuple[str, str, str]]
 """State, account and QOS of each job of the user."""
 
@@ -169,18 +161,13 @@ def _accounted(
     config: Row, account: str | None, partition: Partition | None, qos: str | None
 ) -> tuple[QueueLimits, frozenset[str]]:
     """The limits of the user's association, of its account and of the QOS, and the QOS's flags. Raises Unreachable."""
-    name, cluster = user(), config.get("ClusterName", "")
-    kinds = enforced(config)
+    name, kinds = user(), enforced(config)
     shown = ",".join(sorted(kinds)) or "none"
     free = QueueLimits(notes=(f"Slurm enforces no limits of accounts and QOS (AccountingStorageEnforce={shown})",))
     if not kinds:
         return free, frozenset()
-    asked = ask_accounting("assoc", f"user={name}", columns=ASSOCIATION)
-    mine = [row for row in rows(asked, ASSOCIATION) if row["cluster"] == cluster]
-    if asked.strip() and not rows(asked, ASSOCIATION):
-        raise Unreachable("sacctmgr printed associations in an unknown form")
-    if account is None:
-        account = next(iter(ask_accounting("user", name, columns=["defaultaccount"]).split()), None)
+    mine = query_cluster.ask_associations(config, name)
+    account = account or query_cluster.ask_default_account(name)
     usable = [row for row in mine if row["account"].lower() == (account or "").lower()]
     own = next((row for row in usable if partition is not None and row["partition"] == partition.name), None)
     own = own or next((row for row in usable if not row["partition"]), None)
@@ -192,7 +179,7 @@ def _accounted(
         problem = f"user {name} cannot use account {account}{where}; accounts: {choices}"
         return QueueLimits(problems=(problem,)), frozenset()
     chosen = qos or own["defaultqos"] or "normal"
-    known = {row["name"]: row for row in rows(ask_accounting("qos", columns=QOS), QOS)}
+    known = query_cluster.ask_qos()
     flags = frozenset(known.get(chosen, {}).get("flags", "").split(","))
     names = [one for one in (partition.qos if partition is not None else None, chosen) if one]
     names = list(dict.fromkeys(reversed(names) if "OverPartQOS" in flags else names))
@@ -201,7 +188,7 @@ def _accounted(
         (f"QOS {one}", known[one], [job for job in jobs if job[2] == one]) for one in names if one in known
     ]
     owners.append((f"account {of}", own, [job for job in jobs if job[1] == of]))
-    owners += [(f"account {of} (all users)", row, ()) for row in _account_rows(of, cluster)]
+    owners += [(f"account {of} (all users)", row, ()) for row in _account_rows(of, own["cluster"])]
     missing = [f"QOS {one}: sacctmgr does not list it" for one in names if one not in known]
     found = tuple(in_force(_limits(owners)))
     budgets = [(owner, row[BUDGET]) for owner, row, _ in owners if row.get(BUDGET)]
