@@ -5,16 +5,13 @@ import os
 import re
 import subprocess
 import time
-from typing import Callable, List, Tuple
+from typing import List
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
 from hpc_launch.agent.check_host import Result, result, unknown
-from hpc_launch.agent.describe_host import answer
+from hpc_launch.agent.describe_host import SMI_S, Ask, answer, ask_nvidia, rows_of
 from hpc_launch.agent.job_processes import text_of
 
-Ask = Callable[[List[str], float], Tuple[int, str]]
-SMI_S = 30.0
-"""nvidia-smi takes this long on a node whose persistence daemon does not run."""
 CLEAR_S = 50.0
 """How long the processes of an earlier job may take to leave the GPUs."""
 HELD_MIB, HELD = 3072, 0.06
@@ -40,7 +37,7 @@ SET = ("Yes", "1", "Active")
 
 def nvidia(gpus: int, model: str, ask: Ask = answer) -> Result:
     """Number, model and errors of the GPUs by nvidia-smi; model and driver are compared between nodes."""
-    code, text = query(NVIDIA_FIELDS, ask)
+    code, text = ask_nvidia(NVIDIA_FIELDS, ask)
     rows = rows_of(text, 5)
     if "No devices were found" in text:
         return result(False, "0 of %d GPUs: nvidia-smi finds none" % gpus, promised(0))
@@ -65,17 +62,6 @@ def promised(found: int) -> bool:
     return found < (int(number) if number.isdigit() else 0)
 
 
-def query(fields: str, ask: Ask, what: str = "gpu") -> Tuple[int, str]:
-    """Exit code and answer of nvidia-smi about each GPU, or each process on one."""
-    return ask(["nvidia-smi", "--query-%s=%s" % (what, fields), "--format=csv,noheader,nounits"], SMI_S)
-
-
-def rows_of(text: str, columns: int) -> List[List[str]]:
-    """The lines of an answer that are complete, as words."""
-    rows = ([word.strip() for word in line.split(",")] for line in text.split("\n")[:-1])
-    return [row for row in rows if len(row) == columns]
-
-
 def words_in(model: str, name: str) -> bool:
     """Whether the GPU's name has the model of Slurm's type: `h100-80` and `NVIDIA H100 80GB HBM3`."""
     known = re.match(r"(?:nvidia[_-]?)?([a-z]{1,3}\d{2,4})", model.lower())
@@ -86,7 +72,7 @@ def nvidia_state(ask: Ask = answer) -> Result:
     """Rows that wait for a reset, and clocks that the hardware has lowered."""
     checked = []
     for field, text in STATES:
-        code, said = query("index," + field, ask)
+        code, said = ask_nvidia("index," + field, ask)
         rows = rows_of(said, 2) if code == 0 else []
         checked += [field] if rows else []
         for index, state in rows:
@@ -112,11 +98,11 @@ def nvidia_processes(gpus: int, ask: Ask = answer, clear_s: float = CLEAR_S) -> 
     """Processes of earlier jobs on the GPUs, and memory still held; both may still be ending."""
     end = time.monotonic() + clear_s
     while True:
-        code, text = query("pid,used_memory", ask, "compute-apps")
+        code, text = ask_nvidia("pid,used_memory", ask, "compute-apps")
         if code != 0:
             return unknown("nvidia-smi exits with %d" % code)
         others = [row for row in rows_of(text, 2) if row[0].isdigit() and not of_this_job(row[0])]
-        cards = [row for row in rows_of(query("index,memory.used,memory.total", ask)[1], 3) if row[2].isdigit()]
+        cards = [row for row in rows_of(ask_nvidia("index,memory.used,memory.total", ask)[1], 3) if row[2].isdigit()]
         if not cards or len(cards) > gpus:
             return unknown("the node has GPUs of other jobs, too" if cards else "the answer is incomplete")
         full = [row for row in cards if int(row[1]) > max(HELD_MIB, HELD * int(row[2]))]

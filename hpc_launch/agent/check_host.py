@@ -14,10 +14,9 @@ import time
 from typing import Any, Dict, List, Optional
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
-from hpc_launch.agent.describe_host import answer
+from hpc_launch.agent.describe_host import answer, memory_mib
 from hpc_launch.agent.folders import LOCAL, file_system
 from hpc_launch.agent.job_processes import text_of
-from hpc_launch.agent.watch_node import memory_mib
 
 CHECK_S = 4.0
 SOFTWARE_S = 15.0

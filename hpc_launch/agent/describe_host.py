@@ -24,7 +24,9 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
+Ask = Callable[[List[str], float], Tuple[int, str]]
 SMI_S, PROGRAM_S = 30.0, 10.0
+"""nvidia-smi takes this long on a node whose persistence daemon does not run."""
 FOLDER_S = 8.0
 """A folder on a file server that does not answer is left."""
 APPEARS_S = 3.0
@@ -51,7 +53,7 @@ def describe(python: str) -> Dict[str, Any]:
         "machine": machine,
         "cpus": lambda: len(os.sched_getaffinity(0)),
         "threads_per_core": threads_per_core,
-        "memory": memory,
+        "memory": lambda: memory_mib()[1],
         "arch": lambda: text(os.uname().machine),
         "gpus": lambda: (nvidia() or amd())[:MOST],
         "interfaces": lambda: interfaces()[:MOST],
@@ -108,29 +110,33 @@ def threads_per_core() -> int:
     return 2 if line("/sys/devices/system/cpu/smt/active") == "1" else 1
 
 
-def memory() -> Optional[int]:
-    """Memory in MiB."""
+def memory_mib() -> Tuple[int, int]:
+    """(available, total) memory of the node."""
     with open("/proc/meminfo") as file:
-        kib = [row.split()[1] for row in file if row.startswith("MemTotal:")]
-    return int(kib[0]) // 1024 if kib else None
+        rows = dict(row.split(":", 1) for row in file if ":" in row)
+    available, whole = (int(rows.get(key, "0 kB").split()[0]) // 1024 for key in ("MemAvailable", "MemTotal"))
+    return available, whole
 
 
 def nvidia() -> List[Dict[str, Any]]:
     """The GPUs by nvidia-smi."""
     if not shutil.which("nvidia-smi"):
         return []
-    fields = "--query-gpu=name,memory.total,driver_version"
-    rows = [row.split(", ") for row in output(["nvidia-smi", fields, "--format=csv,noheader,nounits"], SMI_S)]
     return [
-        {
-            "vendor": "nvidia",
-            "model": text(row[0]),
-            "memory": int(row[1]) if row[1].isdigit() else 0,
-            "driver": text(row[2]),
-        }
-        for row in rows
-        if len(row) == 3
+        {"vendor": "nvidia", "model": text(model), "memory": int(size) if size.isdigit() else 0, "driver": text(driver)}
+        for model, size, driver in rows_of(ask_nvidia("name,memory.total,driver_version", answer)[1], 3)
     ]
+
+
+def ask_nvidia(fields: str, ask: Ask, what: str = "gpu") -> Tuple[int, str]:
+    """Exit code and answer of nvidia-smi about each GPU, or each process on one."""
+    return ask(["nvidia-smi", "--query-%s=%s" % (what, fields), "--format=csv,noheader,nounits"], SMI_S)
+
+
+def rows_of(text: str, columns: int) -> List[List[str]]:
+    """The lines of nvidia-smi's answer that are complete, as words."""
+    rows = ([word.strip() for word in line.split(",")] for line in text.split("\n")[:-1])
+    return [row for row in rows if len(row) == columns]
 
 
 def amd() -> List[Dict[str, Any]]:

@@ -25,10 +25,11 @@ import signal
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+from hpc_launch.agent.describe_host import memory_mib
 from hpc_launch.agent.job_processes import below, open_pidfd, stat_of
 from hpc_launch.agent.ranks import Rank, find_ranks, top_of_node
 from hpc_launch.agent.watch_hang import Gpus, HangDetector
-from hpc_launch.agent.watch_node import Heartbeat, NetworkRates, OomKills, kill_step, memory_mib
+from hpc_launch.agent.watch_node import Heartbeat, NetworkRates, OomKills, kill_step
 
 LOOK_S = 5.0
 EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # while ranks are starting: one may die within seconds

@@ -15,6 +15,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+from hpc_launch.agent.describe_host import rows_of
 from hpc_launch.agent.job_processes import below, environment_of, send, stat_of, text_of
 from hpc_launch.agent.ranks import TICKS, Rank
 
@@ -69,14 +70,12 @@ class Gpus:
     def sample(self) -> List[Dict[str, Any]]:
         """One object per GPU; empty without GPUs."""
         if self.process is not None:
-            lines = (self.rest + printed(self.process)).split("\n")
-            self.rest = lines.pop()
-            for line in lines:
-                values = [word.strip() for word in line.split(",")]
-                if len(values) == len(NVIDIA_KEYS):
-                    gpu = self.latest[values[0]] = {key: number(value) for key, value in zip(NVIDIA_KEYS, values)}
-                    if isinstance(gpu["ecc"], int):
-                        self.ecc.setdefault(values[0], gpu["ecc"])
+            text = self.rest + printed(self.process)
+            self.rest = text.rpartition("\n")[2]
+            for values in rows_of(text, len(NVIDIA_KEYS)):
+                gpu = self.latest[values[0]] = {key: number(value) for key, value in zip(NVIDIA_KEYS, values)}
+                if isinstance(gpu["ecc"], int):
+                    self.ecc.setdefault(values[0], gpu["ecc"])
             return list(self.latest.values())
         samples = []  # type: List[Dict[str, Any]]
         for busy in sorted(glob.glob("/sys/class/drm/card*/device/gpu_busy_percent")):
@@ -105,8 +104,7 @@ class Gpus:
         if asked.returncode == SMI_LOST:
             return ["nvidia-smi: " + (text.strip() or "a GPU is lost")[:200]]
         found = []
-        for line in text.splitlines():
-            index, _, count = (word.strip() for word in line.partition(","))
+        for index, count in rows_of(text, 2):
             before = self.ecc.get(index)
             if before is not None and count.isdigit() and int(count) > before:
                 self.ecc[index] = int(count)

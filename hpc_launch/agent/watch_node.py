@@ -12,7 +12,7 @@ The heartbeat is a file that changes every few seconds while the node is well. A
 cannot reach the first node either, is cut off: another node takes its place. It ends its own ranks, so that they cannot
 write checkpoints when the network is back. A file server that stalls alone ends nothing: the first node still answers.
 
-Beside it: a node's memory, out-of-memory kills and network traffic, by /proc and sysfs, for watch.py.
+Beside it: a node's out-of-memory kills and network traffic, by /proc and sysfs, for watch.py.
 """
 
 import contextlib
@@ -207,13 +207,6 @@ def oom_kills_of_host() -> Optional[int]:
         if line.startswith("oom_kill "):
             return int(line.split()[1])
     return None
-
-
-def memory_mib() -> Tuple[int, int]:
-    """(available, total) memory of the node."""
-    rows = dict(line.split(":", 1) for line in text_of("/proc/meminfo").splitlines() if ":" in line)
-    available, whole = (int(rows.get(key, "0 kB").split()[0]) // 1024 for key in ("MemAvailable", "MemTotal"))
-    return available, whole
 
 
 def network_bytes() -> Dict[str, List[int]]:

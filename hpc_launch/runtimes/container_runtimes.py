@@ -196,6 +196,9 @@ RUNTIMES = {
     )
 }
 
+BY_PROGRAM = {one.program or one.name: one.name for one in RUNTIMES.values() if not one.of_srun and one.name != "none"}
+"""Runtimes by their commands; of several on a machine, the first is used."""
+
 
 def runtime_of(name: str) -> RuntimeDescriptor:
     """The descriptor of that name. Raises Refused for one of another package that does not work."""

@@ -18,17 +18,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hpc_launch.base.run_program import run_program
+from hpc_launch.runtimes.container_runtimes import BY_PROGRAM
 from hpc_launch.site_tools.draft_queues import MEMORY_TOLERANCE
 from hpc_launch.sites.network import INTERFACE
-
-RUNTIMES = {
-    "apptainer": "apptainer",
-    "singularity": "singularity",
-    "podman-hpc": "podman-hpc",
-    "shifter": "shifter",
-    "ch-run": "charliecloud",
-}
-"""Commands of container runtimes, and their names in a profile."""
 
 Text = Annotated[str, Meta(max_length=100, pattern=r"^[ -~]*\Z")]
 Count = Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -258,7 +250,7 @@ def inspect_login_node(environment: Mapping[str, str]) -> LoginNode:
     return LoginNode(
         module_system=system,
         modules=_modules(command, environment) if command else (),
-        runtimes=tuple(name for command, name in RUNTIMES.items() if shutil.which(command)),
+        runtimes=tuple(name for command, name in BY_PROGRAM.items() if shutil.which(command)),
         folders={name: variable for name, variable in folders.items() if variable},
     )
 

@@ -25,10 +25,11 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.status.wait_for_end import poll_until
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new
+from hpc_launch.runtimes.container_runtimes import BY_PROGRAM
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
 from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft, profile_name, put_gpus
-from hpc_launch.site_tools.host_facts import RUNTIMES, SmokeRecord, inspect_login_node, models
+from hpc_launch.site_tools.host_facts import SmokeRecord, inspect_login_node, models
 from hpc_launch.sites.this_machine import names
 
 REQUEST_FORMS = ("gpus-per-node", "gpus-per-node-type", "gres", "gres-type", "gpus", "none")
@@ -252,8 +253,8 @@ def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], 
     faults += _gpus(draft, successful)
     _folders(draft, records)
     _internet(draft, records)
-    found = {RUNTIMES.get(name, "") for record in records for name in record.runtimes}
-    runtimes = [name for name in RUNTIMES.values() if name in found]
+    found = {BY_PROGRAM.get(name, "") for record in records for name in record.runtimes}
+    runtimes = [name for name in BY_PROGRAM.values() if name in found]
     if runtimes and draft.data["containers"]["runtime"] == "none":
         draft.put(runtimes[0], "containers", "runtime", note="found on the nodes")
     facts = {key: {"source": VERIFIED, "as_of": day, "grade": "A"} for key in _GROUPS if key in draft.data}
