@@ -16,7 +16,6 @@ from hpc_launch.cli.follow import follow
 from hpc_launch.cli.shared_options import complete_run, complete_site, echo_answer, echo_json, json_option, seconds
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.performance.run_times import run_times
-from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder
@@ -131,7 +130,9 @@ def list_command(
     after = time.time() - age_s if age_s is not None else None
     found = list_runs(state=states, since=after, site=where, limit=limit, listener=TERMINAL)
     shown = [run.last for run in found if run.last is not None]
-    accounts = _accounts(shown) if goodput else []
+    folders = [RunFolder(status.folder) for status in shown]
+    polled = poll_runs(folders, index, TERMINAL, drive=False) if goodput else []  # the index has the last attempt only
+    accounts = [run_times(status, time.time()).account for status in polled]
     elsewhere = _elsewhere()
     if as_json:
         times = [time_json(account) for account in accounts] if goodput else [{} for _ in shown]
@@ -181,12 +182,6 @@ def _show_elsewhere(elsewhere: Sequence[RunsThere], here: list[RunStatus]) -> No
         click.echo(f"{one.cluster}, as of {when}{problem}")
         rows = [tuple(str(run.get(key) or "") for key in keys) for run in one.answer.runs]
         write_lines([f"  {line}" for line in aligned([[key.upper() for key in keys], *rows], empty=False)])
-
-
-def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
-    """Where the time of each run went, by the files of all its attempts."""
-    polled = poll_runs([RunFolder(status.folder) for status in statuses], user_index(os.environ), TERMINAL, drive=False)
-    return [run_times(status, time.time()).account for status in polled]
 
 
 @click.command("watch")

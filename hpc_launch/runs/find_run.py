@@ -85,7 +85,11 @@ def _find_run(text: str, index: Index) -> RunFolder:
         newest = [RunFolder(entry.folder) for entry in index.entries(limit=NEAR)]
         if not newest:
             raise UsageError("there is no run yet", hint="submit one with hpc-launch submit JOB.yaml")
-        return next((run for run in newest if not _was_refused(run)), newest[0])
+        for run in newest:
+            claims = list(map(read_claim, sweep.arrays() if (sweep := sweep_of(run)) else run.attempts()))
+            if not claims or not all(claim is not None and was_refused(claim.void) for claim in claims):
+                return run
+        return newest[0]  # the scheduler took no job of any
     entries = index.entries(prefix=text) if text else []
     exact = [entry.folder for entry in entries if entry.run == text]
     by_prefix = [entry.folder for entry in entries]
@@ -100,12 +104,6 @@ def _find_run(text: str, index: Index) -> RunFolder:
     names = ", ".join(folder.name for folder in candidates[:SHOWN])
     more = f" and {len(candidates) - SHOWN} more" if len(candidates) > SHOWN else ""
     raise UsageError(f"{text!r} may mean {names}{more}", hint="type more of the name, or the run's folder")
-
-
-def _was_refused(run: RunFolder) -> bool:
-    """Whether the scheduler took no job of a run or a sweep."""
-    claims = list(map(read_claim, sweep.arrays() if (sweep := sweep_of(run)) else run.attempts()))
-    return bool(claims) and all(claim is not None and was_refused(claim.void) for claim in claims)
 
 
 def _find_point(text: str, index: Index) -> RunFolder | None:

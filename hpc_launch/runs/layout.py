@@ -178,12 +178,9 @@ def _listed(folder: Path, pattern: re.Pattern[str], *, folders: bool = False) ->
     except OSError:
         return []
     found = [(match, path) for path in paths if (match := pattern.match(path.name))]
-    return [(match, path) for match, path in found if (_is_folder(path) if folders else os.path.isfile(path))]
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether it is a folder, and no link to one, which may be very large."""
-    return os.path.isdir(path) and not os.path.islink(path)
+    if folders:  # not links to one, which may be very large
+        return [(match, path) for match, path in found if os.path.isdir(path) and not os.path.islink(path)]
+    return [(match, path) for match, path in found if os.path.isfile(path)]
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class _WatchedDrill:
     say: Callable[[str], None]
 
     def until(self, wanted: Callable[[RunStatus], bool], seconds: float | None = None) -> RunStatus:
-        """The first status that is `wanted`, final or stuck; after `seconds`, the last one."""
+        """As `poll_until`."""
         return poll_until(self.tracker, self.run, wanted, seconds=seconds)
 
 
@@ -145,7 +145,8 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
     if _first_is_over(status):
         outcome.fault = f"the training ended before the warning, at step {step}: make it longer"
         return
-    before, warned = _checkpoints(watched.run), time.time()
+    rule, warned = rule_of(watched.run), time.time()
+    before = {found.path: found for found in newest_first(rule)} if rule is not None else {}  # incomplete ones, too
     watched.say(f"warning the training at step {step}")
     warn()
     lead = float(watched.ready.plan.signal_before_s or LEAD_S)
@@ -172,12 +173,6 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
         outcome.fault = _not_by_the_warning(status, outcome, before)
         ended = status.attempts[0].ended
         outcome.ended_after_s = None if ended is None else round(max(ended - warned, 0.0), 1)
-
-
-def _checkpoints(run: RunFolder) -> dict[Path, CheckpointFound]:
-    """All checkpoints, incomplete ones too, by path."""
-    rule = rule_of(run)
-    return {} if rule is None else {found.path: found for found in newest_first(rule)}
 
 
 def _is_new(found: CheckpointFound, before: dict[Path, CheckpointFound], warned: float) -> bool:

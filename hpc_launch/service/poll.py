@@ -15,7 +15,7 @@ from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import NotOver
 from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers
 from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_pipeline, pipeline_of
-from hpc_launch.runs.groups.pipeline_status import Found, PipelineStatus, pipeline_status
+from hpc_launch.runs.groups.pipeline_status import PipelineStatus, pipeline_status
 from hpc_launch.runs.groups.sweep_status import SweepStatus, sweep_states, sweep_status
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index
@@ -129,21 +129,17 @@ def _poll_groups(
         stamps = {one.name: one.run.attempts_stamp() for one in pipelines}
         stages = [run for one in pipelines for run in one.stage_runs()]
         found = sweep_states([*others, *stages], poll, advance_sweep)
-        outcomes = [outcome for one in pipelines for outcome in _advance_pipeline(one, found, index)] if drive else []
+        outcomes: list[DriverOutcome] = []
+        for one in pipelines if drive else ():
+            if pipeline_status(one, found).may_be_due:
+                from hpc_launch.retry.drive_groups import advance_pipeline
+
+                outcomes += advance_pipeline(one, found, Schedulers().of, index)
         for outcome in outcomes:
             listener.say(outcome.words)
         if not any(outcome.kind in ("submitted", "ended") for outcome in outcomes):
             break
     return {**found, **{one.name: pipeline_status(one, found, stamps[one.name]) for one in pipelines}}
-
-
-def _advance_pipeline(pipeline: PipelineFolder, found: Found, index: Index) -> list[DriverOutcome]:
-    """Submit what is due of a pipeline."""
-    if not pipeline_status(pipeline, found).may_be_due:
-        return []
-    from hpc_launch.retry.drive_groups import advance_pipeline
-
-    return advance_pipeline(pipeline, found, Schedulers().of, index)
 
 
 def shown(status: RunStatus, outcome: DriverOutcome, now: float) -> RunStatus:

@@ -31,7 +31,6 @@ from hpc_launch.service.check import CheckedFile, announce
 from hpc_launch.service.listener import QUIET, Listener
 
 if TYPE_CHECKING:
-    from hpc_launch.prepare.prepare_pipeline import PreparedPipeline
     from hpc_launch.prepare.prepare_sweep import PreparedSweep
     from hpc_launch.prepare.submit_sweep import SweepProgress
     from hpc_launch.runs.groups.group_folder import SweepFolder
@@ -82,7 +81,8 @@ def warn_about_shared_checkpoints(
         listener.say("  hint: use ${run.dir} in `checkpoint.dir`, or give the trial a folder of its own with --set")
     unfinished = [RunFolder(entry.folder) for entry in index.entries(unfinished=True)]
     others = [other for other in unfinished if run is None or other.path != run.path]
-    sharing = [other for other in others if _folder(other) == folder]
+    rules = ((other, rule_of(other)) for other in others)
+    sharing = [other for other, rule in rules if rule is not None and os.path.realpath(rule.folder) == folder]
     if not sharing:
         return
     from hpc_launch.service.poll import poll_runs
@@ -94,11 +94,6 @@ def warn_about_shared_checkpoints(
                 "each run may overwrite the checkpoints of the other and resume from them"
             )
             listener.say("  hint: use ${run.dir} in `checkpoint.dir`, or wait until that run has ended")
-
-
-def _folder(run: RunFolder) -> str | None:
-    rule = rule_of(run)
-    return None if rule is None else os.path.realpath(Path(rule.folder))
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
@@ -141,11 +136,15 @@ def submit(
         confirm_cost(job, listener, number)
     warn_about_node_health(checked.first.plan, listener)
     if checked.stages is not None:
-        return _submit_pipeline(checked.stages, checked.sets, index, listener)
-    sweep = checked.sweep
+        from hpc_launch.prepare.prepare_pipeline import create_pipeline
+        from hpc_launch.service.poll import poll_pipeline
+
+        # It submits the stages that are due at once; the others follow when those are over.
+        pipeline = create_pipeline(checked.stages, checked.sets, index=index)
+        return submitted_stages(poll_pipeline(pipeline.run, index, listener))
     warn_about_shared_checkpoints(checked.first.plan, index, listener)
-    if sweep is not None:
-        return _submit_sweep(sweep, checked.sets, index, listener, wait=wait)
+    if checked.sweep is not None:
+        return _submit_sweep(checked.sweep, checked.sets, index, listener, wait=wait)
     prepared = first_attempt(checked.first, checked.sets, exclude=checked.avoided)
     with listener.doing("submitting the job") as doing:
         submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=index, wait=doing if wait else None)
@@ -237,12 +236,3 @@ def _submit_sweep(
             sweep, scheduler_for(kind), prepared=prepared, index=index, wait=doing if wait else None
         )
     return submitted_points(sweep, progress)
-
-
-def _submit_pipeline(prepared: PreparedPipeline, sets: Sequence[str], index: Index, listener: Listener) -> Submitted:
-    """Submit the stages that are due at once; the others follow when those are over."""
-    from hpc_launch.prepare.prepare_pipeline import create_pipeline
-    from hpc_launch.service.poll import poll_pipeline
-
-    pipeline = create_pipeline(prepared, sets, index=index)
-    return submitted_stages(poll_pipeline(pipeline.run, index, listener))

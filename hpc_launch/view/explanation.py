@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
+from hpc_launch.diagnose.diagnosis import Diagnosis, Quote, Verdict
 from hpc_launch.performance.slow_training import Remark
 from hpc_launch.service.diagnose import RunDiagnosis
 from hpc_launch.view.format_values import clean, clock_time, cut
@@ -94,11 +94,12 @@ class Explanation(Struct, frozen=True, kw_only=True):
         diagnosis, name, good = self.diagnosis, self.diagnosis.failure_class, self._succeeded
         title = painted(name, "COMPLETED" if good else "FAILED", colour=colour)
         cause = f" ({clean(diagnosis.cause)})" if diagnosis.cause and diagnosis.cause != name else ""
-        told = diagnosis.level != "unknown" and not good
+        told, first = diagnosis.level != "unknown" and not good, diagnosis.first_failure
+        at = f"at {clock_time(first.time, time.time())}" if first.time is not None else ""
         return [
             f"{title}{cause}, confidence {diagnosis.confidence}",
             *_field("level", diagnosis.level if told else ""),
-            *_field("first", "" if good else _origin(diagnosis.first_failure)),
+            *_field("first", "" if good else f"{clean(first.place)} {at}".strip()),
             *_field("start", diagnosis.start or ""),
             *(line for quote in diagnosis.evidence for line in _quote_lines(quote)),
             *_also(diagnosis.also),
@@ -141,11 +142,6 @@ def _field(name: str, text: str) -> list[str]:
 
 def _also(texts: tuple[str, ...]) -> list[str]:
     return [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in texts]
-
-
-def _origin(first: FirstFailure) -> str:
-    at = f"at {clock_time(first.time, time.time())}" if first.time is not None else ""
-    return f"{clean(first.place)} {at}".strip()
 
 
 def _quote_lines(quote: Quote) -> list[str]:

@@ -84,7 +84,8 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("", "ROW", *titles, time)]
     for at, (one, text) in enumerate(zip(shown, texts, strict=True), 1):
         mark = "*" if one == layouts.recommended else ""
-        rows.append((mark, str(at), *(text[title] for title in titles), _time(one, layouts)))
+        taken = number(one.step_s) if layouts.pace is not None else f"{one.step_s / shown[0].step_s:.2f}"
+        rows.append((mark, str(at), *(text[title] for title in titles), taken))
     yield from aligned(rows)
     if len(found.layouts) > MOST_ROWS:
         yield f"and {len(found.layouts) - MOST_ROWS} more; --json lists all"
@@ -97,12 +98,6 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
         yield "in the job file, * is:"
         for key, values in layout_keys(layouts.job, layouts.recommended.setup).items():
             yield f"  {key}: {flow_text(values)}"
-
-
-def _time(one: ComparedLayout, layouts: JobLayouts) -> str:
-    if layouts.pace is not None:
-        return number(one.step_s)
-    return f"{one.step_s / layouts.found.layouts[0].step_s:.2f}"
 
 
 def layouts_json(layouts: JobLayouts) -> dict[str, Any]:

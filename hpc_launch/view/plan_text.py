@@ -200,6 +200,8 @@ def plan_json(plan: JobPlan) -> dict[str, Any]:
     layout, parallel, model = plan.layout, plan.layout.parallel, plan.model
     known = plan.batch_known and plan.divides
     training = plan.estimate.training if plan.estimate is not None else None
+    parts = {"batch": _batch, "model": _model, "memory": _memory, "time": _time}
+    firsts = {name: next(iter(part(plan)), "").partition(": ") for name, part in parts.items()}
     return {
         "world_size": layout.world_size,
         **{key: getattr(parallel, key) for key in ("tp", "pp", "cp", "ep")},
@@ -218,17 +220,10 @@ def plan_json(plan: JobPlan) -> dict[str, Any]:
         "gpu_hours": plan.walltime.gpu_hours if plan.walltime is not None else None,
         "job_gpu_hours": plan.job_gpu_hours,
         "balance": to_builtins(plan.balance),
-        "unknown": _unknown(plan),
+        "unknown": {name: why for name, (mark, _, why) in firsts.items() if mark in ("unknown", "not given")},
         "assumed": list(training.assumed) if isinstance(training, JobTraining) else [],
         "findings": [finding.as_json() for finding in plan.findings],
     }
-
-
-def _unknown(plan: JobPlan) -> dict[str, str]:
-    """Why a part of the plan is not known, by part."""
-    parts = {"batch": _batch, "model": _model, "memory": _memory, "time": _time}
-    lines = {name: next(iter(part(plan)), "").partition(": ") for name, part in parts.items()}
-    return {name: why for name, (mark, _, why) in lines.items() if mark in ("unknown", "not given")}
 
 
 def _memory_json(estimate: JobEstimate | None) -> dict[str, Any] | None:

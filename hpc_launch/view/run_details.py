@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.rank_logs import LogFile, RankLogLine, log_files
+from hpc_launch.runs.rank_logs import RankLogLine, log_files
 from hpc_launch.runs.records.attempt_files import Reader
-from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.status.progress_reader import tail_lines
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad
@@ -46,7 +45,7 @@ def log_text(line: RankLogLine, *, one_node: bool, one_rank: bool, as_json: bool
 
     `as_json`: a JSON object instead.
     """
-    name = _name(line.file)
+    name = BATCH if line.file.node is None else line.file.path.name.removesuffix(".log")
     if as_json:
         item = {"attempt": line.file.attempt, "file": name, "node": line.node, "rank": line.rank, "text": line.text}
         return f"{json.dumps(item)}\n"
@@ -73,10 +72,6 @@ def choose_node(wanted: str, attempt: AttemptFolder) -> int | None:
         hint = f"{known}; or give the node's index, from 0"
         raise UsageError(f"no node {clean(wanted)!r} in this attempt", hint)
     return None if len(names) == 1 and len(numbers) > 1 else matches[0]
-
-
-def _name(file: LogFile) -> str:
-    return BATCH if file.node is None else file.path.name.removesuffix(".log")
 
 
 TAIL_BYTES = 16 * 1024
@@ -136,13 +131,16 @@ def details(
     source = source_text(status)
     state = painted(status.state, status.state, colour=colour) + (f", {source}" if source else "")
     lines = [_attempt(attempt, current) for attempt in status.attempts[-1 if live else 0 :]]
+    successor, job = "", status.successor
+    if job is not None and status.state != "RETRYING" and not status.final:  # the reason of a RETRYING run names it
+        successor = f"job {clean(job.job_id)}, {clean(job.state)}: takes over if this job ends before the run does"
     fields = [
         ("state", state),
         ("why", reason_text(status)),
         *_named("warning", [clean(warning) for warning in status.warnings]),
         ("phase", startup_text(status, current)),
         ("next start", ", ".join(waiting_parts(status, current))),
-        ("successor", _successor(status)),
+        ("successor", successor),
         *_progress(status),
         *_named("roles", role_lines(status, current)),
         ("tunnel", "" if live else tunnel(status)),
@@ -188,14 +186,6 @@ def _progress(status: RunStatus) -> list[Field]:
     return _named("progress", [*drawn, ", ".join(progress_parts(status))])
 
 
-def _successor(status: RunStatus) -> str:
-    """The job that takes over; the reason of a RETRYING run names it."""
-    job = status.successor
-    if job is None or status.state == "RETRYING" or status.final:
-        return ""
-    return f"job {clean(job.job_id)}, {clean(job.state)}: takes over if this job ends before the run does"
-
-
 def _attempt(attempt: AttemptStatus, now: float) -> str:
     parts = [f"{attempt.number}: {clean(attempt.state)}"]
     if attempt.job_id is not None:
@@ -212,10 +202,11 @@ def _attempt(attempt: AttemptStatus, now: float) -> str:
         parts.append(f"{'took' if attempt.ended is not None else 'so far'} {duration(spent)}")
     if attempt.verdict not in (None, "NONE"):
         parts.append(f"{clean(attempt.failure_class)}: {clean(attempt.verdict)}")
-    changes = _changes(attempt.overrides)
-    if changes:
-        parts.append(f"changed: {changes}")
-    return ", ".join(parts)
+    changes = []
+    for name, values in attempt.overrides.by_name().items():
+        option = "exclude" if name == "ledger" else name  # nodes that other runs recorded as bad
+        changes += [f"--{option} {value}" for value in values]
+    return ", ".join([*parts, *([f"changed: {clean(' '.join(changes))}"] if changes else [])])
 
 
 def _places(status: RunStatus) -> list[Field]:
@@ -249,12 +240,3 @@ def _aligned(fields: list[Field]) -> list[str]:
     shown = [field for field in fields if field[1]]
     width = max((len(name) for name, _ in shown), default=0)
     return [f"  {pad(name, width)}  {value}" for name, value in shown]
-
-
-def _changes(overrides: Overrides) -> str:
-    """The overrides of an attempt as options: `--set args.lr=0.1 --exclude n3`."""
-    options = []
-    for name, values in overrides.by_name().items():
-        option = "exclude" if name == "ledger" else name  # nodes that other runs recorded as bad
-        options += [f"--{option} {value}" for value in values]
-    return clean(" ".join(options))

@@ -12,7 +12,7 @@ from hpc_launch.base.counted import counted
 from hpc_launch.job.sweep_points import SweepPoint, label, short_names
 from hpc_launch.performance.time_account import CATEGORIES, TimeAccount
 from hpc_launch.runs.groups.group_folder import StageRecord
-from hpc_launch.runs.groups.pipeline_status import PipelineStatus, StageStatus
+from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import ago, aligned, clean, cut, display_width, duration, hosts, number, pad, share
@@ -163,7 +163,11 @@ def pipeline_lines(status: PipelineStatus) -> list[str]:
     rows = [["STAGE", "AFTER", "STATE", "STEP", "ATTEMPTS", "JOB", "WHY"]]
     for one in status.stages:
         why = "" if one.state == "COMPLETED" and one.sweep is None else one.reason or ""
-        rows.append([one.stage.name, waits_for(one.stage), one.state, *_stage_columns(one), why])
+        step, attempts, job = "", "", ""
+        if len(one.runs) == 1 and one.stage.target is None:
+            step, attempts, job = _run_columns(one.runs[0])
+            step = f"{step} points" if one.sweep is not None and "/" in step else step
+        rows.append([one.stage.name, waits_for(one.stage), one.state, step, attempts, job, why])
         for run in one.runs if one.stage.target is not None else ():
             why = "" if run.state == "COMPLETED" else run.reason or ""
             rows.append([f"  {run.run.rpartition('/')[2]}", "", run.state, *_run_columns(run), why])
@@ -187,10 +191,3 @@ def waits_for(stage: StageRecord) -> str:
     if stage.each is not None:
         words.append(f"each point of {stage.each}")
     return ", ".join(words)
-
-
-def _stage_columns(one: StageStatus) -> tuple[str, str, str]:
-    if len(one.runs) != 1 or one.stage.target is not None:
-        return "", "", ""
-    step, attempts, job = _run_columns(one.runs[0])
-    return f"{step} points" if one.sweep is not None and "/" in step else step, attempts, job

@@ -225,11 +225,12 @@ class PipelineFolder(GroupFolder):
         """The existing runs of a stage that runs several times, by their keys."""
         head = f"{self.run.path.name}.{name}-"
         try:
-            names = [one for one in os.listdir(self.run.path) if one.startswith(head) and _KEY.match(one[len(head) :])]
+            keys = [one[len(head) :] for one in os.listdir(self.run.path) if one.startswith(head)]
         except OSError:
             return {}
-        found = {one[len(head) :]: RunFolder(self.run.path / one) for one in names}
-        return {key: found[key] for key in sorted(found, key=_by_number) if found[key].exists}
+        keys = sorted(filter(_KEY.match, keys), key=lambda key: [int(part) for part in key.split("-")])
+        found = {key: RunFolder(self.run.path / f"{head}{key}") for key in keys}
+        return {key: run for key, run in found.items() if run.exists}
 
     def stage_runs(self) -> list[RunFolder]:
         """The existing runs and sweeps of all stages."""
@@ -311,7 +312,3 @@ def reopen(pipeline: PipelineFolder, stages: Sequence[str]) -> bool:
     with suppress(OSError):
         os.utime(pipeline.run.pipeline_info)  # its final state may be kept
     return found
-
-
-def _by_number(key: str) -> list[int]:
-    return [int(part) for part in key.split("-")]

@@ -291,7 +291,9 @@ def cancel_sweep(sweep: SweepFolder, scheduler: Scheduler) -> list[str]:
     arrays = frozenset(cancelled)
     for run in runs:
         point = reader.read(run.attempts()[-1])
-        if point.void is not None or _ended_well(point):
+        final, end = point.final, point.own_end
+        ended_well = final.state == "COMPLETED" if final is not None else end is not None and end.exit_code == 0
+        if point.void is not None or ended_well:
             continue
         # A verdict on an attempt that is over may still ask for the next one.
         try:
@@ -309,12 +311,6 @@ def reopen_sweep(sweep: SweepFolder) -> None:
     with suppress(FileNotFoundError):
         os.unlink(sweep.cancel)
         os.utime(sweep.run.arrays)  # its final state may be kept
-
-
-def _ended_well(files: AttemptFiles) -> bool:
-    if files.final is not None:
-        return files.final.state == "COMPLETED"
-    return files.own_end is not None and files.own_end.exit_code == 0
 
 
 def _is_over(files: AttemptFiles) -> bool:

@@ -251,6 +251,8 @@ class PipelineStatus:
         counts = Counter(one.state for one in needed)
         state = next((name for name in STATE_ORDER if counts[name]), "UNKNOWN")
         words = ", ".join(f"{one.stage.name} {one.state}" for one in needed if one.state != "COMPLETED")
+        # Where all are, only a new attempt can change this status.
+        over = (one.over and all(run.settled for run in one.runs) for one in self.stages)
         return group_status(
             self.pipeline.run,
             state,
@@ -258,13 +260,8 @@ class PipelineStatus:
             [status for one in self.stages for status in one.runs],
             progress=Progress(step=counts["COMPLETED"], total=len(needed)),
             undecided=state in FINAL_RUN_STATES and not all(one.over for one in needed),
-            final_stamp=self.stamp if self.stages and self._is_over else None,
+            final_stamp=self.stamp if self.stages and all(over) else None,
         )
-
-    @property
-    def _is_over(self) -> bool:
-        """Whether only a new attempt can change this status."""
-        return all(one.over for one in self.stages) and all(run.settled for one in self.stages for run in one.runs)
 
     def as_json(self) -> dict[str, Any]:
         """The object of `status PIPELINE --json`."""

@@ -101,14 +101,11 @@ def _value(pipeline: PipelineFolder, due: DueRun, found: Mapping[str, object], n
         return str(run.path)
     checkpoint = checkpoint or newest_checkpoint(run)
     if checkpoint is None:
-        raise UnknownValue(f"`${{{name}}}` is not known: {_why_none(run)}")
+        missed = near_miss(run)
+        why = f"{run.name} has no complete checkpoint{f': {missed}' if missed else ''}"
+        if rule_of(run) is None:
+            why = f"`checkpoint.dir` of {run.name} does not say where its checkpoints are"
+        raise UnknownValue(f"`${{{name}}}` is not known: {why}")
     if key == "step" and checkpoint.step is None:
         raise UnknownValue(f"`${{{name}}}` is not known: `checkpoint.pattern` of {stage} has no group for the step")
     return str(checkpoint.step if key == "step" else checkpoint.path)
-
-
-def _why_none(run: RunFolder) -> str:
-    if rule_of(run) is None:
-        return f"`checkpoint.dir` of {run.name} does not say where its checkpoints are"
-    missed = near_miss(run)
-    return f"{run.name} has no complete checkpoint{f': {missed}' if missed else ''}"

@@ -64,6 +64,8 @@ class SweepStatus:
         counts = self.counts
         text = ", ".join(f"{count} {name}" for name, count in counts.items())
         best = self.best
+        # Where all are, only a new attempt of a point can change this status.
+        over = (one.status.settled or (self.cancelled and not one.status.attempts) for one in self.points)
         if best is not None:
             text += f"; best {label(best.point.values)}: {best.metric:g}"
         return group_status(
@@ -73,14 +75,8 @@ class SweepStatus:
             [one.status for one in self.points],
             progress=Progress(step=counts.get("COMPLETED", 0), total=len(self.points)),
             undecided=any(one.status.undecided for one in self.points),
-            final_stamp=self.stamp if self._is_over else None,
+            final_stamp=self.stamp if self.points and all(over) else None,
         )
-
-    @property
-    def _is_over(self) -> bool:
-        """Whether only a new attempt of a point can change this status."""
-        over = (one.status.settled or (self.cancelled and not one.status.attempts) for one in self.points)
-        return bool(self.points) and all(over)
 
     def as_json(self) -> dict[str, Any]:
         """The object of `status SWEEP --json`."""

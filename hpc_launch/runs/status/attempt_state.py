@@ -71,7 +71,12 @@ def _requeued(view: AttemptView) -> Observation | None:
 
 def _ended_from_outside(view: AttemptView) -> Observation | None:
     final = view.final_record
-    return _by_scheduler(final, _end_reason(view, final)) if final and final.state in END_REASONS else None
+    if final is None or final.state not in END_REASONS:
+        return None
+    if final.state == "CANCELLED" and view.files.cancel is not None:
+        return _by_scheduler(final, view.cancelled_by)
+    detail = "" if final.reason in (None, "", "None") else f" ({final.reason})"
+    return _by_scheduler(final, f"{END_REASONS[final.state]}{detail}")
 
 
 def _failed(view: AttemptView) -> Observation | None:
@@ -228,13 +233,6 @@ def _by_scheduler(record: JobRecord, reason: str | None) -> Observation:
 
 def _source(record: JobRecord) -> str:
     return record.source if record.source in STATE_SOURCES else "none"
-
-
-def _end_reason(view: AttemptView, final: JobRecord) -> str:
-    if final.state == "CANCELLED" and view.files.cancel is not None:
-        return view.cancelled_by
-    detail = "" if final.reason in (None, "", "None") else f" ({final.reason})"
-    return f"{END_REASONS[final.state]}{detail}"
 
 
 def _script_ending(view: AttemptView) -> str | None:

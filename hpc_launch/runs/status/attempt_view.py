@@ -113,6 +113,11 @@ class AttemptView:
         return None if record.source == "sacct" and record.ended is None else record
 
     @property
+    def over(self) -> bool:
+        """Whether the attempt is void or has ended, by any record."""
+        return self.files.void is not None or self.final_record is not None or self.end is not None
+
+    @property
     def live(self) -> JobRecord | None:
         """The record of a job that has not ended."""
         record = self.record

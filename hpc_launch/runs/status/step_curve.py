@@ -43,7 +43,9 @@ class StepCurve:
         self._steps: dict[int, int | None] = {}
         self._losses, self._rates = dict[int, float](), dict[int, float]()
         self._most = 0
-        self.growth: Growth = _ascending(growth)
+        points = sorted(growth)
+        # Without those at which the log had not grown: it was rewritten, or clocks differ.
+        self.growth: Growth = tuple(points[:1] + [new for old, new in pairwise(points) if new[1] > old[1]])
         self.saves = tuple(saves)
         """From when to when rank 0 saved."""
 
@@ -153,9 +155,3 @@ def _spread(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return sorted({round(at * (count - 1) / (most - 1)) for at in range(most)})
-
-
-def _ascending(growth: Iterable[tuple[float, int]]) -> Growth:
-    """The points by time, without those at which the log had not grown: it was rewritten, or clocks differ."""
-    points = sorted(growth)
-    return tuple(points[:1] + [new for old, new in pairwise(points) if new[1] > old[1]])

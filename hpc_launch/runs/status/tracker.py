@@ -232,9 +232,10 @@ class RunTracker:
     def _warnings(
         self, followed: FollowedRun, state: str, attempts: tuple[AttemptStatus, ...], now: float
     ) -> tuple[str, ...]:
-        unsent = [view for view in followed.views if _is_cancel_unsent(view)]
         warnings = [
-            f"{view.cancelled_by}, but the scheduler was not reached: the next command ends the job" for view in unsent
+            f"{view.cancelled_by}, but the scheduler was not reached: the next command ends the job"
+            for view in followed.views
+            if view.files.cancel is not None and view.files.cancel.sent is None and not view.over
         ]
         warnings += notify_problems(followed.run)
         if len(attempts) > 1 and state in ("PENDING", "STARTING", "RUNNING"):
@@ -262,11 +263,6 @@ class RunTracker:
         if view.requeued and record is not None:
             return state, reason, record.source, max(0.0, now - record.as_of)
         return state, reason, last.source, last.age_s
-
-
-def _is_cancel_unsent(view: AttemptView) -> bool:
-    over = view.files.void is not None or view.final_record is not None or view.end is not None
-    return not over and view.files.cancel is not None and view.files.cancel.sent is None
 
 
 def _needs_verdict(state: str, view: AttemptView) -> bool:
