@@ -86,7 +86,7 @@ def _drive_sweep(run: RunFolder) -> None:
     from hpc_launch.runs.groups.group_folder import SweepFolder
     from hpc_launch.runs.run_index import user_index
 
-    index = user_index(os.environ)
+    index = user_index()
     drive_points(SweepFolder(run), index, pause_s=POLL_S, longest_s=LONGEST_S)
 
 
@@ -98,7 +98,7 @@ def _drive_pipeline(run: RunFolder, scheduler: Scheduler, *, inside: bool) -> No
     from hpc_launch.retry.drive_groups import drive_pipeline
     from hpc_launch.runs.run_index import user_index
 
-    for move in drive_pipeline(pipeline, run, scheduler, user_index(os.environ), inside=inside):
+    for move in drive_pipeline(pipeline, run, scheduler, user_index(), inside=inside):
         _report(move)
 
 

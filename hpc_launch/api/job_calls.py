@@ -66,7 +66,7 @@ def submit(
     from hpc_launch.service import submit as service
 
     checked = check_file(source_of(job), site=site, sets=as_sets(set), listener=listener)
-    submitted = service.submit(checked, user_index(os.environ), listener, wait=keep_trying, confirmed=confirmed)
+    submitted = service.submit(checked, user_index(), listener, wait=keep_trying, confirmed=confirmed)
     return Run(submitted.run.path, submission=submitted, listener=listener)
 
 
@@ -103,7 +103,7 @@ def run(job: JobLike, *, site: str | None = None, set: Sets = (), listener: List
     from hpc_launch.runs.run_index import user_index
     from hpc_launch.service.submit import submit_here
 
-    submitted = submit_here(source_of(job), user_index(os.environ), listener, site=site, sets=as_sets(set))
+    submitted = submit_here(source_of(job), user_index(), listener, site=site, sets=as_sets(set))
     return Run(submitted.run.path, submission=submitted, listener=listener)
 
 

@@ -37,7 +37,7 @@ def find(name: str, *, listener: Listener = LOGGED) -> Run:
         UsageError: There is none, or there are several, which the hint names.
         RunElsewhere: Its files are on another host.
     """
-    return Run(find_run(name, user_index(os.environ), stages=True).path, listener=listener)
+    return Run(find_run(name, user_index(), stages=True).path, listener=listener)
 
 
 def runs(
@@ -63,7 +63,7 @@ def runs(
     """
     states = _states([state] if isinstance(state, str) else state)
     begin = _begin(since) if since is not None else None
-    index = user_index(os.environ)
+    index = user_index()
     with listener.doing("reading the index of runs"):
         index.check()
         most = None if states else limit  # without states, only the runs that are listed need a query
@@ -122,7 +122,7 @@ def wait(
     several = list(runs)
     most_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     folders = [run.one(groups=True) for run in several]
-    statuses = follow(folders, user_index(os.environ), show, listener, most_s=most_s)
+    statuses = follow(folders, user_index(), show, listener, most_s=most_s)
     for run, status in zip(several, statuses, strict=True):
         run.last = status
     failed = next((status for status in statuses if status.state != "COMPLETED"), None)

@@ -72,12 +72,12 @@ class Run:
 
         Of a sweep or a pipeline, the state is that of all its runs. Raises UsageError for a stage without a run.
         """
-        (self.last,) = poll.poll_runs([self.one(groups=True)], user_index(os.environ), self._listener)
+        (self.last,) = poll.poll_runs([self.one(groups=True)], user_index(), self._listener)
         return self.last
 
     def whole(self) -> RunStatus | SweepStatus | PipelineStatus:
         """As `status`, but of a sweep with its points, and of a pipeline with its stages."""
-        found = poll.poll_whole(self.one(groups=True), user_index(os.environ), self._listener)
+        found = poll.poll_whole(self.one(groups=True), user_index(), self._listener)
         self.last = found if isinstance(found, RunStatus) else found.as_run()
         return found
 
@@ -112,7 +112,7 @@ class Run:
     async def _awaited(self) -> RunStatus:
         import asyncio
 
-        looks = poll.looks([self.one(groups=True)], user_index(os.environ), listener=self._listener)
+        looks = poll.looks([self.one(groups=True)], user_index(), listener=self._listener)
         while True:
             look = await asyncio.to_thread(next, looks)
             (self.last,) = look.statuses
@@ -148,7 +148,7 @@ class Run:
         from hpc_launch.service.logs import attempt_with_logs, run_logs
         from hpc_launch.view.run_details import choose_node
 
-        folder, index = self.one(), user_index(os.environ)
+        folder, index = self.one(), user_index()
         place = attempt_with_logs(folder, attempt, role)
         chosen = choose_node(str(node), place) if node is not None else None
         return run_logs(
@@ -171,20 +171,20 @@ class Run:
         from hpc_launch.service.diagnose import diagnose_run
         from hpc_launch.view.explanation import Explanation
 
-        diagnosis, verdict, run = diagnose_run(self.one(), user_index(os.environ), self._listener, number=attempt)
+        diagnosis, verdict, run = diagnose_run(self.one(), user_index(), self._listener, number=attempt)
         return Explanation(diagnosis=diagnosis, verdict=verdict, run=run)
 
     def report(self) -> str:
         """An HTML page about it that needs no other file. Raises UsageError for a sweep or a pipeline."""
         from hpc_launch.report.run_page import gathered, run_page
 
-        return run_page(gathered(self.one(), user_index(os.environ), self._listener))
+        return run_page(gathered(self.one(), user_index(), self._listener))
 
     def report_values(self) -> dict[str, Any]:
         """What the page shows, as `report --json` prints it. Raises UsageError for a sweep or a pipeline."""
         from hpc_launch.report.run_page import gathered, report_json
 
-        return report_json(gathered(self.one(), user_index(os.environ), self._listener))
+        return report_json(gathered(self.one(), user_index(), self._listener))
 
     def cancel(self) -> str:
         """Cancel it, or all of a sweep, a pipeline or a stage, and return the outcome as text.
@@ -193,7 +193,7 @@ class Run:
         """
         from hpc_launch.service.cancel import cancel
 
-        return cancel(self.one(stages=True), user_index(os.environ), self._listener)
+        return cancel(self.one(stages=True), user_index(), self._listener)
 
     def resubmit(
         self,
@@ -221,7 +221,7 @@ class Run:
 
         submitted = service.resubmit(
             self.one(stages=True),
-            user_index(os.environ),
+            user_index(),
             self._listener,
             sets=as_sets(set),
             exclude=exclude,
@@ -251,7 +251,7 @@ class Run:
         from hpc_launch.view.state_text import progress_parts, reason_text
 
         try:
-            (self.last,) = poll.poll_runs([self.one(groups=True)], user_index(os.environ), QUIET, drive=False)
+            (self.last,) = poll.poll_runs([self.one(groups=True)], user_index(), QUIET, drive=False)
         except (UserError, OSError) as error:
             return f"<b>{escape(repr(self))}</b> <i>{escape(visible(str(error)))}</i>"
         rows = [("state", self.last.state), ("why", reason_text(self.last)), ("site", self.last.site)]

@@ -8,8 +8,8 @@ The options are the fields of a request in `hpc_launch.plan`, which define names
 from __future__ import annotations
 
 import importlib
-import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -19,12 +19,24 @@ from msgspec import Meta
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.cli.config_by_hand import by_hand, find_script, job_options
 from hpc_launch.cli.render import report
-from hpc_launch.cli.shared_options import LazyGroup, json_option, output_option, set_option, site_option
+from hpc_launch.cli.shared_options import (
+    LazyGroup,
+    echo_json,
+    json_option,
+    json_text,
+    output_option,
+    set_option,
+    site_option,
+)
 from hpc_launch.cli.terminal import TERMINAL, print_note, write_text
+from hpc_launch.job.hostlist import expand
 from hpc_launch.job.type_hints import descriptions
+from hpc_launch.plan import job_of_options
+from hpc_launch.prepare.prepare import prepare_job
+from hpc_launch.script.by_hand import hostfile_of, start_by_hand
 from hpc_launch.script.render import render
+from hpc_launch.service.check import announce
 
 if TYPE_CHECKING:
     from hpc_launch.plan.strategies.config_file import Library
@@ -80,6 +92,11 @@ FORMS = {
         ("SbatchScript",),
     ),
 }
+
+PATH = click.Path(path_type=Path)
+OF_A_JOB = {"site": "--site", "sets": "--set", "as_json": "--json"}
+OF_BOTH = {"output", "hosts", "master_port"}
+"""Options that go with --job; the plan has the rest."""
 
 
 def _param(name: str, hint: Any, defaults: dict[str, Any], help_: str) -> click.Parameter:
@@ -144,7 +161,7 @@ def _load(name: str) -> click.Command:
     if name in {"deepspeed", "fsdp"}:
         params += _check_options("deepspeed" if name == "deepspeed" else "accelerate")
     if name in {"hostfile", "launcher"}:
-        params += job_options(name)
+        params += _job_options(name)
     for param in params if name != "megatron" else ():
         param.required = False  # found here, or in a job file
 
@@ -154,12 +171,12 @@ def _load(name: str) -> click.Command:
         if name in {"deepspeed", "fsdp"}:
             return _with_library(name, module, requests[0], given, output)
         if name in {"hostfile", "launcher"}:
-            written = by_hand(name, given, output)
+            written = _by_hand(name, given, output)
             return 0 if written is None else _finish(written, output, executable=name == "launcher")
         if name == "megatron" and _is_json(output):
             given["format"] = "args"
         if name == "slurm":
-            find_script(given, "'--script'")
+            _find_script(given, "'--script'")
         asked = [one(**{key: given[key] for key in one.__struct_fields__ if key in given}) for one in requests]
         if name == "megatron":
             return _finish(module.make(*asked), output)
@@ -189,9 +206,8 @@ def command() -> None:
 
 
 def _check_options(library: str) -> list[click.Parameter]:
-    path = click.Path(path_type=Path)
     return [
-        click.Option(["--check"], type=path, metavar="FILE", help="Check FILE instead of writing one."),
+        click.Option(["--check"], type=PATH, metavar="FILE", help="Check FILE instead of writing one."),
         click.Option(
             ["--python"], metavar="PYTHON", help=f"Python interpreter with {library} installed, to validate with."
         ),
@@ -235,24 +251,99 @@ def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], o
 
 
 def _finish(result: tuple[str | None, list[Finding]], output: Path | None, *, executable: bool = False) -> int:
-    """Print warnings and write the text. Raises Refused if there is none."""
+    """Print warnings and write the text, as JSON if the file is named so. Raises Refused, UsageError."""
     text, findings = result
     if text is None or errors(findings):
         raise Refused(findings)
     TERMINAL.warn(findings)
-    write_text(output, _as_named(text, output), executable=executable)
+    if _is_json(output) and not text.startswith("{"):
+        data = None if text.startswith("#") else yaml.safe_load(text)
+        if not isinstance(data, dict):
+            raise UsageError(f"cannot write {output}: a script or a hostfile is not JSON", "give it another name")
+        text = json_text(data)
+    write_text(output, text, executable=executable)
     return 0
-
-
-def _as_named(text: str, output: Path | None) -> str:
-    """The text as JSON, if the file is named so. Raises UsageError if it cannot be."""
-    if not _is_json(output) or text.startswith("{"):
-        return text
-    data = None if text.startswith("#") else yaml.safe_load(text)
-    if not isinstance(data, dict):
-        raise UsageError(f"cannot write {output}: a script or a hostfile is not JSON", "give it another name")
-    return json.dumps(data, indent=2) + "\n"
 
 
 def _is_json(output: Path | None) -> bool:
     return output is not None and output.suffix == ".json"
+
+
+def _job_options(name: str) -> list[click.Parameter]:
+    """The options of both commands for a plan."""
+    text = "The nodes of a Slurm job, with --job. Default: those of the job around this command."
+    return [
+        click.Option(["--job"], type=PATH, metavar="JOB.yaml", help="Take everything from the plan of this job file."),
+        *([click.Option(["--hosts"], metavar="LIST", help=text)] if name == "launcher" else []),
+    ]
+
+
+def _by_hand(name: str, given: dict[str, Any], output: Path | None) -> tuple[str | None, list[Finding]] | None:
+    """The text to write and its findings; None after printing JSON. Raises UsageError, Refused."""
+    context = click.get_current_context()
+    typed = {key for key in given if context.get_parameter_source(key) == click.core.ParameterSource.COMMANDLINE}
+    if "job" in given:
+        foreign = typed - {"job", *OF_A_JOB, *OF_BOTH}
+        if foreign:
+            option = "--" + min(foreign).replace("_", "-")
+            raise UsageError(f"{option} and --job exclude each other", "change the job file, or use --set KEY=VALUE")
+        text = _of_a_job(name, given, typed, output)
+        return None if text is None else (text, [])
+    foreign = typed & {*OF_A_JOB, *(["hosts"] if name == "launcher" else [])}
+    if foreign:
+        raise click.UsageError(f"{OF_A_JOB.get(min(foreign), '--hosts')} requires --job.")
+    given = {key: value for key, value in given.items() if key not in OF_A_JOB}
+    if name == "hostfile":
+        hosts, findings = job_of_options.hosts_of(job_of_options.Hostfile(**_of_the_slurm_job(given)))
+        return (hostfile_of(hosts)[0] if hosts else None), findings
+    _find_script(given, "'--script' or '--job'")
+    asked = job_of_options.NodeScript(**given)
+    plan, findings = job_of_options.plan_of_options(asked, os.getcwd(), dict(os.environ))
+    if plan is None:
+        return None, findings
+    return start_by_hand(plan, asked.hosts, asked.master_port, asked.node_rank).script, findings
+
+
+def _find_script(given: dict[str, Any], options: str) -> None:
+    """Take the usual file of a training here if none is named. Raises UsageError."""
+    found = [name for name in ("train.py", "src/train.py") if "script" not in given and os.path.isfile(name)]
+    if found:
+        given["script"] = found[0]
+        print_note(f"--script {found[0]}")
+    elif "script" not in given:
+        raise click.UsageError(f"Missing option {options}.")
+
+
+def _of_the_slurm_job(given: dict[str, Any]) -> dict[str, Any]:
+    """The options, with the nodes and GPUs of the Slurm job around this command where no hosts are named."""
+    nodes, gpus = os.environ.get("SLURM_JOB_NODELIST"), os.environ.get("SLURM_GPUS_ON_NODE", "")
+    if "hosts" in given or not nodes:
+        return given
+    slots = {"slots": int(gpus)} if re.fullmatch("[1-9][0-9]{0,8}", gpus) else {}
+    return {"hosts": nodes, **slots, **given}
+
+
+def _of_a_job(name: str, given: dict[str, Any], typed: set[str], output: Path | None) -> str | None:
+    prepared = prepare_job(given["job"], site=given.get("site"), sets=tuple(given.get("sets", ())), anywhere=True)
+    announce(prepared, TERMINAL, prepared.warnings)
+    if "hosts" in typed and prepared.plan.hosts:
+        hint = "use `--set exclude=[HOST]` to leave out a host of the profile"
+        raise UsageError("--hosts is for jobs on Slurm", hint)
+    try:
+        nodes = expand(given.get("hosts") or os.environ.get("SLURM_JOB_NODELIST", ""))
+    except ValueError as error:
+        raise UsageError(f"--hosts: {error}", "use Slurm's syntax: n[1-4],m07") from None
+    start = start_by_hand(prepared.plan, nodes, given["master_port"] if "master_port" in typed else None)
+    hostfile, include = hostfile_of(start.hosts)
+    if given.get("as_json"):
+        nodes_json = [
+            {"host": host.name, "node_rank": rank, "slots": host.slots, "command": f"bash {output or 'FILE'} {rank}"}
+            for rank, host in enumerate(start.started)
+        ]
+        address = {"master_addr": start.master_addr, "master_port": start.master_port}
+        texts = {"hostfile": hostfile, "include": include or None, "script": start.script}
+        echo_json({**address, "nodes": nodes_json, **texts})
+        return None if output is None else start.script if name == "launcher" else hostfile
+    if name == "launcher":
+        return start.script
+    return f"# deepspeed --include={include}\n{hostfile}" if include else hostfile

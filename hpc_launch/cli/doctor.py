@@ -96,7 +96,7 @@ def _levels(
     yield from static_levels(job, prepared, scheduler, site, sets)
     if no_job:
         return
-    index = user_index(os.environ)
+    index = user_index()
     context = Context(scheduler, lambda run: tracker_of([run], index), TERMINAL.say, index)
     yield node_level(job, prepared, context, site=site, sets=sets)
     if measure:
@@ -120,7 +120,7 @@ def drill_command(job: Path, site: str | None, sets: tuple[str, ...], preempt: b
     \b
     hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
     """
-    outcome = drill(job, user_index(os.environ), TERMINAL, site=site, sets=sets, preempt=preempt)
+    outcome = drill(job, user_index(), TERMINAL, site=site, sets=sets, preempt=preempt)
     times = f"warned at step {outcome.warned_at_step}, saved after {outcome.saved_after_s} s"
     ready = f"ready: {times}, resumed at step {outcome.resumed_at_step}"
     text = ready if outcome.good else f"not ready: {visible(outcome.fault or '')}"

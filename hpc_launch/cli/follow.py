@@ -76,7 +76,11 @@ def follow(runs: Sequence[Run], *, as_json: bool = False) -> int:
     if as_json:
         echo_json([status.as_json(attempts=False) for status in ended])
     elif not groups:
-        _close(ended)
+        if len(ended) > 1:
+            show_table(ended, sys.stderr)
+        for status in ended:
+            if len(ended) == 1 or status.state != "COMPLETED":
+                write_lines(summary(status, colour=wants_colour(sys.stderr)), sys.stderr)
     return 0 if all(status.state == "COMPLETED" for status in ended) else 1
 
 
@@ -94,12 +98,3 @@ def _attached(run: Run, job_id: str) -> int:
     except KeyboardInterrupt:
         click.echo(detach_message([run.name]), err=True)
         return INTERRUPTED
-
-
-def _close(ended: Sequence[RunStatus]) -> None:
-    """Print how the runs ended and what to do next."""
-    if len(ended) > 1:
-        show_table(ended, sys.stderr)
-        ended = [status for status in ended if status.state != "COMPLETED"]
-    for status in ended:
-        write_lines(summary(status, colour=wants_colour(sys.stderr)), sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import click
@@ -55,7 +54,7 @@ def command(age_s: int, states: tuple[str, ...], keep: int, yes: bool, as_json: 
     hpc-launch prune --older-than 90d --state failed --yes
     hpc-launch prune --keep-checkpoints 3
     """
-    index = user_index(os.environ)
+    index = user_index()
     found = survey(index, states=states, older_than_s=age_s, keep=keep, listener=TERMINAL)
     due = {run.folder: run for run in found if run.deletes}
     frees = _size(sum(run.frees for run in due.values()))

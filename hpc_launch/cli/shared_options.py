@@ -220,7 +220,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
         from hpc_launch.runs.run_index import user_index
 
-        index = user_index(os.environ)
+        index = user_index()
         if "/" in incomplete:
             from hpc_launch.runs.find_run import part_names
 

@@ -26,13 +26,12 @@ MOST_GROUPS, MOST_FRAMES = 30, 12
 role_option = click.option("--role", metavar="NAME", help="This role of the job; server.1 is a replica.")
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a run, or of a file if none begins so."""
-    return [CompletionItem(incomplete, type="file"), *complete_run(ctx, param, incomplete)]
-
-
 @click.command("shell")
-@click.argument("run", metavar="RUN|JOB.yaml", shell_complete=_complete)
+@click.argument(
+    "run",
+    metavar="RUN|JOB.yaml",
+    shell_complete=lambda *given: [CompletionItem(given[2], type="file"), *complete_run(*given)],
+)
 @click.option("--node", metavar="N", help="The first rank of this node, by index (from 0) or name.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="R", help="This rank.")
 @role_option
@@ -64,7 +63,7 @@ def shell_command(
 
         words, environment = allocation(Path(run), command, TERMINAL, site=site, sets=sets, pty=pty)
     else:
-        index, environment = user_index(os.environ), submission_environment()
+        index, environment = user_index(), submission_environment()
         job = live_job(find(run, listener=TERMINAL).one(), index, TERMINAL, role=place["role"])
         node, rank = job.place(choose_node(place["node"], job.attempt) if place["node"] else None, rank)
         prompt = f"[{job.run.name} rank {rank} \\h] \\w \\$ "
@@ -90,7 +89,7 @@ def stacks_command(run: str, role: str | None, as_json: bool) -> None:
     hpc-launch stacks @last
     hpc-launch stacks tiny-gpt --json
     """
-    index = user_index(os.environ)
+    index = user_index()
     job = live_job(find(run, listener=TERMINAL).one(), index, TERMINAL, role=role)
     groups, silent = stacks(job)
     if as_json:

@@ -89,7 +89,7 @@ def command(
         raise UsageError(f"{path} already exists", "overwrite it with --force, or name another file with -o FILE")
     save(lesson.draft, path)
     if smoke and isinstance(lesson, LearnedSite):
-        index = user_index(os.environ)
+        index = user_index()
         around = Context(scheduler_for("slurm"), lambda run: tracker_of([run], index), print_note, index)
         measure(lesson, path, partitions, patience_s, around)
         save(lesson.draft, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -125,7 +124,7 @@ def list_command(
     hpc-launch list --goodput
     hpc-launch list --json
     """
-    index = user_index(os.environ)
+    index = user_index()
     limit = most if most is not None or as_json else DEFAULT_LIMIT
     after = time.time() - age_s if age_s is not None else None
     found = list_runs(state=states, since=after, site=where, limit=limit, listener=TERMINAL)

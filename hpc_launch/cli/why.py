@@ -106,7 +106,7 @@ def report_command(run: str, other: str | None, output: Path | None, as_json: bo
         return
     from hpc_launch.report.run_page import compare_page, gathered, run_page
 
-    reports = [gathered(one.one(), user_index(os.environ), TERMINAL) for one in found]
+    reports = [gathered(one.one(), user_index(), TERMINAL) for one in found]
     write_text(output, compare_page(reports) if other is not None else run_page(reports[0]))
 
 

@@ -169,7 +169,7 @@ def submit(job: str, site: str | None = None, sets: list[str] = []) -> dict[str,
         _options(site, sets)
         checked = check_file(Path(_job(job)), site=site, sets=sets)
         hours = check_limits(journal, checked.jobs)
-        done = submit_checked(checked, user_index(os.environ), confirmed=True)
+        done = submit_checked(checked, user_index(), confirmed=True)
         fields |= {"run": done.run.name, "gpu_hours": hours}
     return _answer(done.as_json())
 
@@ -180,7 +180,7 @@ def resubmit(run: str) -> dict[str, Any]:
         folder = _own_run(journal, run)
         prepared, _ = next_attempt(folder)
         hours = check_limits(journal, [(prepared, 1)])
-        done = resubmit_run(folder, user_index(os.environ), confirmed=True)
+        done = resubmit_run(folder, user_index(), confirmed=True)
         fields |= {"run": folder.name, "gpu_hours": hours}
     return _answer(done.as_json())
 
@@ -188,13 +188,13 @@ def resubmit(run: str) -> dict[str, Any]:
 def cancel(run: str) -> dict[str, Any]:
     """Cancel a run that an assistant submitted."""
     with _noted("cancel", run=run) as (journal, _):
-        message = cancel_run(_own_run(journal, run, stages=True), user_index(os.environ))
+        message = cancel_run(_own_run(journal, run, stages=True), user_index())
     return _answer({"message": message})
 
 
 def _own_run(journal: Journal, run: str, *, stages: bool = False) -> RunFolder:
     """A run that an assistant submitted. Raises UsageError for another one."""
-    folder = find_run(run, user_index(os.environ), stages=stages)
+    folder = find_run(run, user_index(), stages=stages)
     if not journal.has_submitted(folder.name):
         raise UsageError(f"{folder.name} was not submitted by an assistant", "ask the user to do it")
     return folder

@@ -115,19 +115,18 @@ class _Tail:
 
     def read(self, *, last: bool) -> Iterator[RankLogLine]:
         """The lines completed since the last read; with `last` also one without a newline."""
-        for line in self._lines(last):
-            yield RankLogLine(self._file, line.decode("utf-8", errors="replace").removesuffix("\r"))
-
-    def _lines(self, last: bool) -> Iterator[bytes]:
         for data in self._chunks():
             *whole, self._rest = (self._rest + data).split(b"\n")
-            yield from whole
+            yield from map(self._line, whole)
             if len(self._rest) > LONGEST_LINE:
-                yield self._rest
+                yield self._line(self._rest)
                 self._rest = b""
         if last and self._rest:
-            yield self._rest
+            yield self._line(self._rest)
             self._rest = b""
+
+    def _line(self, line: bytes) -> RankLogLine:
+        return RankLogLine(self._file, line.decode("utf-8", errors="replace").removesuffix("\r"))
 
     def _chunks(self) -> Iterator[bytes]:
         try:

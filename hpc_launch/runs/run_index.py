@@ -236,7 +236,7 @@ class Index:
         return self._run(current)
 
 
-def user_index(environment: Mapping[str, str]) -> Index:
+def user_index(environment: Mapping[str, str] = os.environ) -> Index:
     """The index of the user with this environment."""
     return Index(state_folder(environment), environment)
 

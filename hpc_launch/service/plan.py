@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 
@@ -35,7 +34,7 @@ def checked_for_plan(job: JobSource, site: str | None, sets: Sequence[str]) -> C
 
 def pace_of_run(run: RunFolder) -> MeasuredPace:
     """The pace, checkpoint cost and failures of an earlier run. Raises UsageError if its pace is not known."""
-    index = user_index(os.environ)
+    index = user_index()
     (status,) = poll_runs([run], index)
     pace = measured_pace(status, run_times(status, time.time()), index)
     if pace is None:

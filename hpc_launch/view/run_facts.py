@@ -47,7 +47,8 @@ def run_facts(status: RunStatus, times: RunTimes, index: Index, now: float) -> d
     code = read_record(run.code_info, CodeInfo)
     words = ["hpc-launch", "submit", plan.job_file or "", *(f"--set={one}" for one in plan.sets)]
     versions = (f"hpc-launch {info.version}" if info is not None else "", plan.launcher, plan.container or "")
-    hours = gpu_hours(plan, status, now)
+    spent = [(elapsed(one, now) or 0.0) * (len(one.nodes) or plan.nodes or 1) for one in status.attempts]
+    hours = sum(spent) * (plan.gpus_per_node or 0) / 3600  # of the attempts that held the GPUs
     facts = {
         "command": shlex.join(words) if plan.job_file else "",
         "commit": f"{code.commit} of {code.root}" if code is not None and code.commit else "",
@@ -80,12 +81,6 @@ def _cost(run: RunFolder, hours: float) -> str:
         return ""
     price, unit = billing.gpu_hour, f" {billing.currency or ''}".rstrip()
     return f"{number(hours * price)}{unit} at {number(price)}{unit} per GPU hour" if price is not None else ""
-
-
-def gpu_hours(plan: PlanRecord, status: RunStatus, now: float) -> float:
-    """The GPUs of all attempts, by the hours that each attempt held them."""
-    spent = [(elapsed(one, now) or 0.0) * (len(one.nodes) or plan.nodes or 1) for one in status.attempts]
-    return sum(spent) * (plan.gpus_per_node or 0) / 3600
 
 
 def code_changes(run: RunFolder) -> str:

@@ -147,7 +147,8 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
         _add_point(log, at, reached)
     rate = _rate(log)
     left = max(0, total - reached) if total is not None and reached is not None else None
-    spacing = _spacing(steps) or before.spacing
+    numbers = [shown for match in steps if (shown := integer(match, 1)) is not None]
+    spacing = next((later - earlier for later, earlier in pairwise(numbers) if earlier < later), before.spacing)
     # The newest lines come first; a word just before the last step counts, too.
     last_lines = lines[: lines.index(step.string) + 5] if over and step is not None else []
     said = next((line.strip() for line in last_lines if _WORD_OF_END.search(line)), None)
@@ -170,12 +171,6 @@ def newest_step(steps: list[re.Match[str]], most: int) -> re.Match[str] | None:
         if total > most or (newest is None and total == most):
             newest, most = match, total
     return newest
-
-
-def _spacing(steps: list[re.Match[str]]) -> int | None:
-    """How many steps lie between the two newest lines that show one."""
-    numbers = [number for match in steps if (number := integer(match, 1)) is not None]
-    return next((later - earlier for later, earlier in pairwise(numbers) if earlier < later), None)
 
 
 def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None:
