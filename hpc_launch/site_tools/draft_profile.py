@@ -21,13 +21,24 @@ from hpc_launch.site_tools.draft_queues import (
     queues,
     vendor,
 )
-from hpc_launch.site_tools.host_facts import HostGpu, LoginNode
+from hpc_launch.site_tools.host_facts import HostGpu, LoginNode, common
 
 SOURCE = "learned"
 """Source of the facts in a learned profile."""
 
 MAX_OPTIONS = 24
 """More features than this are usually locations such as racks."""
+
+
+@dataclass(frozen=True)
+class LearnContext:
+    """User, host and date."""
+
+    user: str
+    groups: frozenset[str]
+    host: str
+    """Full name of the login node."""
+    day: str
 
 
 @dataclass
@@ -41,7 +52,9 @@ class ProfileDraft:
     """Comment lines above the profile."""
 
     def put(self, value: Any, *path: str, note: str | None = None) -> None:
-        """Set a key and its source."""
+        """Set a key and its source. None is unknown: the key is left out."""
+        if value is None:
+            return
         table = self.data
         for key in path[:-1]:
             table = table.setdefault(key, {})
@@ -49,20 +62,44 @@ class ProfileDraft:
         if note:
             self.notes[path] = note
 
+    def put_identity(self, title: str, context: LearnContext) -> None:
+        """Set what every draft begins with."""
+        self.data |= {
+            "name": self.name,
+            "title": title,
+            "status": "draft",
+            "source": SOURCE,
+            "as_of": context.day,
+            "grade": "A",
+            "contact": context.user,
+        }
+
+    def put_node_class(self, name: str, hardware: Hardware, notes: Mapping[str, str]) -> None:
+        """Set what the hardware of a class of nodes is. `notes`: the source of each key."""
+        values = {
+            "cpus": hardware.cpus,
+            "threads_per_core": hardware.threads_per_core if hardware.threads_per_core > 1 else None,
+            "memory": f"{hardware.memory}M" if hardware.memory else None,
+            "arch": hardware.arch if hardware.arch in {"x86_64", "aarch64"} else None,
+            "gpus": hardware.gpus or None,
+            "gpu_type": hardware.gpu_type,
+        }
+        for key, value in values.items():
+            self.put(value, "node_classes", name, key, note=notes.get(key))
+
+    def put_gpus(self, gpus: Sequence[HostGpu], name: str, note: str) -> None:
+        """Set memory and vendor of the GPUs of a class of nodes."""
+        memory = min(gpu.memory for gpu in gpus)
+        self.put(f"{memory}M" if memory else None, "node_classes", name, "gpu_memory", note=note)
+        self.put(common(gpu.vendor for gpu in gpus), "node_classes", name, "gpu_vendor", note=note)
+
+    def put_fabric(self, kind: str | None) -> None:
+        """Set the family of the network, if it is known."""
+        self.put(kind, "fabric", "kind", note=f"`extends: [{kind}]` adds the usual settings for this network")
+
     def text(self) -> str:
         """The file's text."""
         return yaml_text(self.data, self.notes, self.remarks)
-
-
-@dataclass(frozen=True)
-class LearnContext:
-    """User, host and date."""
-
-    user: str
-    groups: frozenset[str]
-    host: str
-    """Full name of the login node."""
-    day: str
 
 
 def profile_name(name: str | None, found: str) -> str:
@@ -88,45 +125,8 @@ def draft(name: str, survey: Survey, login: LoginNode, context: LearnContext) ->
     return result
 
 
-def put_identity(result: ProfileDraft, title: str, context: LearnContext) -> None:
-    """Set what every draft begins with."""
-    result.data |= {
-        "name": result.name,
-        "title": title,
-        "status": "draft",
-        "source": SOURCE,
-        "as_of": context.day,
-        "grade": "A",
-        "contact": context.user,
-    }
-
-
-def put_node_class(result: ProfileDraft, name: str, hardware: Hardware, notes: Mapping[str, str]) -> None:
-    """Set what the hardware of a class of nodes is. `notes`: the source of each key."""
-    values = {
-        "cpus": hardware.cpus,
-        "threads_per_core": hardware.threads_per_core if hardware.threads_per_core > 1 else None,
-        "memory": f"{hardware.memory}M" if hardware.memory else None,
-        "arch": hardware.arch if hardware.arch in {"x86_64", "aarch64"} else None,
-        "gpus": hardware.gpus or None,
-        "gpu_type": hardware.gpu_type,
-    }
-    for key, value in values.items():
-        if value is not None:
-            result.put(value, "node_classes", name, key, note=notes.get(key))
-
-
-def put_gpus(result: ProfileDraft, gpus: Sequence[HostGpu], name: str, note: str) -> None:
-    """Set memory and vendor of the GPUs of a class of nodes."""
-    if memory := min(gpu.memory for gpu in gpus):
-        result.put(f"{memory}M", "node_classes", name, "gpu_memory", note=note)
-    vendors = {gpu.vendor for gpu in gpus}
-    if len(vendors) == 1:
-        result.put(vendors.pop(), "node_classes", name, "gpu_vendor", note=note)
-
-
 def _identity(result: ProfileDraft, survey: Survey, context: LearnContext) -> None:
-    put_identity(result, f"The Slurm cluster {survey.name}", context)
+    result.put_identity(f"The Slurm cluster {survey.name}", context)
     result.notes["status",] = "`verified` once `sites learn --smoke` has run jobs"
     domain = context.host.partition(".")[2]
     probe = {"cluster": survey.name, **({"host": f"*.{domain}"} if domain else {})}
@@ -136,8 +136,7 @@ def _identity(result: ProfileDraft, survey: Survey, context: LearnContext) -> No
     result.put({"login": [login], "compute": compute}, "hosts", note="host names with `*` for numbers")
     version = re.match(r"\d+\.\d+", survey.version or "")
     result.put("slurm", "scheduler", "type")
-    if version:
-        result.put(version[0], "scheduler", "version", note=f"Slurm {survey.version}")
+    result.put(version and version[0], "scheduler", "version", note=f"Slurm {survey.version}")
 
 
 def _hardware_and_queues(result: ProfileDraft, survey: Survey, context: LearnContext) -> dict[str, list[Part]]:
@@ -166,10 +165,8 @@ def _hardware_and_queues(result: ProfileDraft, survey: Survey, context: LearnCon
         f"how to distinguish {classes[part.group.hardware]} from other nodes" for part in all_parts if part.unclear
     ]
     first = next((one.name for one in survey.partitions if one.default and one.name in accessible), None)
-    if first is not None:
-        result.put(first, "default_queue", note="Slurm's default partition")
-    if unknown:
-        result.put(list(dict.fromkeys(unknown)), "unknown")
+    result.put(first, "default_queue", note="Slurm's default partition")
+    result.put(list(dict.fromkeys(unknown)) or None, "unknown")
     return accessible
 
 
@@ -179,11 +176,10 @@ def _node_class(result: ProfileDraft, name: str, hardware: Hardware, survey: Sur
         "memory": "RealMemory of the smallest node, without what Slurm reserves",
         "gpus": "Gres",
     }
-    put_node_class(result, name, hardware, notes)
+    result.put_node_class(name, hardware, notes)
     if hardware.gpus:
         path = ("node_classes", name)
-        if (gpu_vendor := vendor(hardware.gpu_type)) is not None:
-            result.put(gpu_vendor, *path, "gpu_vendor", note="by the GPU type's name")
+        result.put(vendor(hardware.gpu_type), *path, "gpu_vendor", note="by the GPU type's name")
         select = survey.settings.get("SelectType", "")
         dialect = "gpus-per-node" if select.endswith("cons_tres") else "gres"
         result.put(f"{dialect}-type" if typed else dialect, *path, "gpu_request", note=f"SelectType={select}")
@@ -213,14 +209,10 @@ def _software(result: ProfileDraft, survey: Survey, login: LoginNode) -> None:
     note = f"found: {', '.join(runtimes)}" if runtimes else "no container runtime found on this host"
     result.put(runtime, "containers", "runtime", note=note)
     torch_modules = [name for name in login.modules if re.search("torch", name, re.IGNORECASE)]
-    stacks = {re.sub(r"[^A-Za-z0-9._-]+", "-", name): name for name in torch_modules}
-    if stacks:
-        found = {key: {"environment": {"modules": [name]}} for key, name in stacks.items()}
-        note = f"module avail ({login.module_system}); select with `environment: {{stack: NAME}}`"
-        result.put(found, "stacks", note=note)
-    other_modules = [name for name in login.modules if name not in torch_modules]
-    result.remarks.append(
-        f"Modules: {login.module_system}{f'; {chr(44).join(other_modules)}' if other_modules else ''}."
-    )
+    stacks = {re.sub(r"[^A-Za-z0-9._-]+", "-", one): {"environment": {"modules": [one]}} for one in torch_modules}
+    note = f"module avail ({login.module_system}); select with `environment: {{stack: NAME}}`"
+    result.put(stacks or None, "stacks", note=note)
+    others = ",".join(name for name in login.modules if name not in torch_modules)
+    result.remarks.append(f"Modules: {login.module_system}{f'; {others}' if others else ''}.")
     for name, variable in login.folders.items():
         result.put("${env." + variable + "}", "paths", name, note=f"${variable} on the login node")

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -22,6 +22,7 @@ from hpc_launch.runtimes.container_runtimes import BY_PROGRAM
 from hpc_launch.site_tools.draft_queues import MEMORY_TOLERANCE
 from hpc_launch.sites.network import INTERFACE
 
+T = TypeVar("T")
 Text = Annotated[str, Meta(max_length=100, pattern=r"^[ -~]*\Z")]
 Count = Annotated[int, Meta(ge=1, le=1 << 16)]
 Mebibytes = Annotated[int, Meta(ge=0, le=1 << 40)]
@@ -181,6 +182,12 @@ def models(facts: HostFacts) -> str:
 def drivers(facts: HostFacts) -> str:
     """The versions of its GPU driver."""
     return _listed(gpu.driver for gpu in facts.gpus)
+
+
+def common(values: Iterable[T | None]) -> T | None:
+    """The value that all have; None if they differ, or if it is unknown for some."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _listed(values: Iterable[str]) -> str:

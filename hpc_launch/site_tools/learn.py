@@ -28,8 +28,8 @@ from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.runtimes.container_runtimes import BY_PROGRAM
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
-from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft, profile_name, put_gpus
-from hpc_launch.site_tools.host_facts import SmokeRecord, inspect_login_node, models
+from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft, profile_name
+from hpc_launch.site_tools.host_facts import SmokeRecord, common, inspect_login_node, models
 from hpc_launch.sites.this_machine import names
 
 REQUEST_FORMS = ("gpus-per-node", "gpus-per-node-type", "gres", "gres-type", "gpus", "none")
@@ -269,14 +269,13 @@ def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], 
 
 def _network(draft: ProfileDraft, records: Sequence[SmokeRecord]) -> None:
     """Interface between the nodes, the form of the rendezvous address, and the family of the network."""
-    interfaces = {record.together.interface for record in records if record.together.connected}
-    if len(interfaces) == 1 and (name := interfaces.pop()) not in {None, "", "lo"}:
-        draft.put([name], "network", "interface", note="connected the nodes")
-    if any(record.together.by == "address" for record in records):
-        draft.put({"resolve": "ip"}, "network", "master", note="the first node was only reachable by address")
-    kinds = {record.fabric for record in records}
-    if len(kinds) == 1 and (kind := kinds.pop()) is not None:
-        draft.put(kind, "fabric", "kind", note=f"`extends: [{kind}]` adds the usual settings for this network")
+    interface = common(record.together.interface for record in records if record.together.connected)
+    named = [interface] if interface not in {None, "", "lo"} else None
+    draft.put(named, "network", "interface", note="connected the nodes")
+    by_address = any(record.together.by == "address" for record in records)
+    note = "the first node was only reachable by address"
+    draft.put({"resolve": "ip"} if by_address else None, "network", "master", note=note)
+    draft.put_fabric(common(record.fabric for record in records))
 
 
 def _gpus(draft: ProfileDraft, successful: Sequence[ProbeResult]) -> list[str]:
@@ -291,7 +290,7 @@ def _gpus(draft: ProfileDraft, successful: Sequence[ProbeResult]) -> list[str]:
                 faults.append(f"{one.queue}: a job got {count} GPUs on a node that has {node['gpus']}")
             if record.gpus:
                 draft.put(f"{len(record.gpus)} {models(record)}", "node_classes", name, "about", note=VERIFIED)
-                put_gpus(draft, record.gpus, name, VERIFIED)
+                draft.put_gpus(record.gpus, name, VERIFIED)
     return faults
 
 
@@ -308,11 +307,10 @@ def _folders(draft: ProfileDraft, records: Sequence[SmokeRecord]) -> None:
 
 def _internet(draft: ProfileDraft, records: Sequence[SmokeRecord]) -> None:
     answers = [record.internet for record in records if record.internet is not None]
-    access = {answer.compute for answer in answers}
-    if len(access) == 1:
-        draft.put(access.pop(), "internet", "compute", note="tested from the nodes")
-        if proxy := answers[0].proxy:
-            draft.put(proxy, "internet", "proxy")
+    access = common(answer.compute for answer in answers)
+    if access is not None:
+        draft.put(access, "internet", "compute", note="tested from the nodes")
+        draft.put(answers[0].proxy, "internet", "proxy")
         if answers[0].needs_password:
             draft.remarks.append(
                 "The proxy in https_proxy has a password. Name its address under internet.proxy, without a password."

@@ -24,18 +24,12 @@ from hpc_launch.base.installed import AGENT
 from hpc_launch.job.hostlist import SlotHost, compress, read_hostfile
 from hpc_launch.prepare.prepare import this_machine
 from hpc_launch.schedulers.ssh.ssh_hosts import TWICE_HINT, HostReply, ask_hosts, one_machine
-from hpc_launch.site_tools.draft_profile import (
-    LearnContext,
-    ProfileDraft,
-    profile_name,
-    put_gpus,
-    put_identity,
-    put_node_class,
-)
+from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, profile_name
 from hpc_launch.site_tools.draft_queues import Hardware
 from hpc_launch.site_tools.host_facts import (
     HostDifference,
     HostFacts,
+    common,
     common_network,
     differences,
     drivers,
@@ -182,7 +176,7 @@ def draft_hosts(  # noqa: PLR0917 - what a profile is made of
         "Sources: nvidia-smi or the files of AMD's driver, /proc and /sys, the interpreters themselves, and a probe",
         "file in each folder. Correct what you know better, and note it under `facts:`.",
     ]
-    put_identity(result, f"{counted(len(hosts), 'host')} without a scheduler", context)
+    result.put_identity(f"{counted(len(hosts), 'host')} without a scheduler", context)
     result.put("ssh", "scheduler", "type")
     _hosts(result, listed, hosts)
     _node_class(result, [host.slots for host in listed if host.name in hosts], hosts)
@@ -224,15 +218,14 @@ def _node_class(result: ProfileDraft, slots: Sequence[int], hosts: Mapping[str, 
     """The class of all hosts: what the smallest of them has."""
     every = list(hosts.values())
     gpus = [gpu for facts in every for gpu in facts.gpus]
-    types = {match[0].lower() if (match := re.search(r"\b[A-Z]{1,3}\d{2,4}\b", gpu.model)) else "" for gpu in gpus}
-    architectures = {facts.arch for facts in every}
+    kind = common(match and match[0] for match in (re.search(r"\b[A-Z]{1,3}\d{2,4}\b", gpu.model) for gpu in gpus))
     smallest = Hardware(
         cpus=min(facts.cpus for facts in every),
         threads_per_core=min(facts.threads_per_core for facts in every),
         memory=min(facts.memory or 0 for facts in every),
-        arch=architectures.pop() if len(architectures) == 1 else None,
+        arch=common(facts.arch for facts in every),
         gpus=max(*slots, *(len(facts.gpus) for facts in every)) if gpus else 0,
-        gpu_type=types.pop() if len(types) == 1 and "" not in types else None,
+        gpu_type=kind and kind.lower(),
     )
     notes = {
         "cpus": "of the smallest host; sched_getaffinity",
@@ -241,19 +234,17 @@ def _node_class(result: ProfileDraft, slots: Sequence[int], hosts: Mapping[str, 
         "gpus": "of the host with the most; `slots` counts on each host",
         "gpu_type": "from the model's name",
     }
-    put_node_class(result, CLASS, smallest, notes)
+    result.put_node_class(CLASS, smallest, notes)
     if gpus:
-        put_gpus(result, gpus, CLASS, "of the smallest GPU")
-    fabrics = {facts.fabric for facts in every}
-    if len(fabrics) == 1 and (kind := fabrics.pop()) is not None and kind != "ethernet":
-        result.put(kind, "fabric", "kind", note=f"`extends: [{kind}]` adds the usual settings for this network")
+        result.put_gpus(gpus, CLASS, "of the smallest GPU")
+    fabric = common(facts.fabric for facts in every)
+    result.put_fabric(None if fabric == "ethernet" else fabric)
 
 
 def _software(result: ProfileDraft, hosts: Mapping[str, HostFacts]) -> None:
     every = list(hosts.values())
     runtime = next((name for name in RUNTIMES if all(name in facts.runtimes for facts in every)), None)
-    if runtime is not None:
-        result.put(runtime, "containers", "runtime", note="found on all hosts")
+    result.put(runtime, "containers", "runtime", note="found on all hosts")
     torch = {facts.launcher_python.torch if facts.launcher_python else "" for facts in every}
     if "" not in torch and not all(facts.python is not None and facts.python.torch for facts in every):
         note = f"the interpreter of hpc-launch has PyTorch {', '.join(sorted(torch))} on all hosts; python3 has not"
@@ -287,5 +278,4 @@ def _unknown(result: ProfileDraft, hosts: Mapping[str, HostFacts], faults: Mappi
     lines += [f"{name}: {fault}" for name, facts in hosts.items() for fault in facts.faults]
     if not common_network(dict(hosts)) and len(hosts) > 1:
         lines.append("a network that all hosts are in: jobs use the default interfaces")
-    if lines:
-        result.put([line.replace("${", "$ {") for line in lines], "unknown")
+    result.put([line.replace("${", "$ {") for line in lines] or None, "unknown")
