@@ -135,7 +135,7 @@ def test_mistakes(laptop: Laptop, words: list[str], code: int, said: str) -> Non
     assert not (laptop.home / "owned").exists()
 
 
-@pytest.mark.parametrize("rounds", [2, prove(200)])
+@pytest.mark.parametrize("rounds", [2, prove(200, also=pytest.mark.timeout(7200))])
 def test_a_submission_whose_connection_drops_is_done_once(laptop: Laptop, rounds: int) -> None:
     job = laptop.job(TRAINS, "work/job.yaml")
     laptop.job("word\n", "work/word")
@@ -150,6 +150,7 @@ def test_a_submission_whose_connection_drops_is_done_once(laptop: Laptop, rounds
         assert process.returncode == 0, err
         assert len(laptop.jobs_there()) == before + 1, err
         assert Path(json.loads(out)["folder"]).parent == laptop.there / "runs"
+        print(f"cut {number + 1}: {'noticed' if 'connecting again' in err else 'not noticed'}")
 
 
 def test_output_goes_on_where_the_connection_was_lost(laptop: Laptop) -> None:
