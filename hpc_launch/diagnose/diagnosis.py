@@ -151,6 +151,7 @@ _NODE_STATES = {"NODE_FAIL": "node_failure", "BOOT_FAIL": "boot_failure", "LAUNC
 
 
 _WHO_KILLS = "retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)"
+_WHO_CANCELS = "retry; Slurm ended the job after a restart of its controller, which had not saved that the job runs"
 
 
 def from_scheduler(evidence: Evidence) -> list[Candidate]:
@@ -178,6 +179,9 @@ def from_scheduler(evidence: Evidence) -> list[Candidate]:
         add("time_limit", "deadline", 12, words)
     elif state == "OUT_OF_MEMORY":
         add("host_oom", "host_oom_kill", 10, words)
+    elif state.startswith("CANCELLED") and facts.lost_start is not None:
+        add("node_failure", "controller_restart", 12, f"{words}: its first step is older than its start")
+        found[-1] = replace(found[-1], verdict="RETRY", advice=_WHO_CANCELS)
     elif state.startswith("CANCELLED"):
         add("cancelled_by_user", "cancelled", 12, words)
     for step, step_state, code in facts.steps:

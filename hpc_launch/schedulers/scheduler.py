@@ -165,6 +165,8 @@ class JobRecord(Struct, frozen=True):
     restarts: int | None = None
     steps: tuple[tuple[str, str, str], ...] = ()
     """(step, state, exit code as printed) of each step; only from sacct."""
+    lost_start: float | None = None
+    """When Slurm started a job whose start its controller lost in a restart, so that Slurm cancelled it; from sacct."""
 
     @property
     def ended_for_good(self) -> bool:

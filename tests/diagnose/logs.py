@@ -39,7 +39,8 @@ def why(*texts: str | bytes) -> Diagnosis:
 def why_run(state: str, code: int = 1, logs: dict[str, str] | None = None, **more: Any) -> Diagnosis:
     """What is said of a run's attempt whose scheduler says `state`."""
     nodes = more.pop("nodes", ("n1", "n2"))
-    facts = {key: more.pop(key) for key in ("steps", "signal", "derived_exit_code", "reason", "ended") if key in more}
+    known = ("steps", "signal", "derived_exit_code", "reason", "ended", "lost_start")
+    facts = {key: more.pop(key) for key in known if key in more}
     exit_code = more.pop("exit_code", code)
     scans = []
     for number, (name, text) in enumerate((logs or {}).items()):

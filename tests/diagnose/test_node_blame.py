@@ -116,6 +116,16 @@ def test_a_batch_shell_that_is_killed_before_it_begins_is_tried_again() -> None:
     assert why_run("CANCELLED by 4242", **killed).default_verdict == "STOP"
 
 
+def test_a_job_that_slurm_cancelled_by_itself_after_a_restart_is_tried_again() -> None:
+    """On the same nodes, which did nothing wrong."""
+    killed: dict[str, Any] = {"logs": RANKS, "began": True, "end": None, "exit_code": 0}
+    found = why_run("CANCELLED", lost_start=5.0, **killed)
+    assert (found.failure_class, found.cause, found.default_verdict) == ("node_failure", "controller_restart", "RETRY")
+    assert (found.bad_nodes, found.proven_nodes, found.first_failure.node) == ((), (), None)
+    assert why_run("CANCELLED", **killed).default_verdict == "STOP"
+    assert why_run("CANCELLED", lost_start=5.0, cancelled_by="alice", **killed).default_verdict == "STOP"
+
+
 @pytest.mark.parametrize("signal", [0, 53])
 def test_an_output_that_cannot_be_opened_is_an_error_of_the_configuration(signal: int) -> None:
     found = why_run("FAILED", signal=signal, reason="JobLaunchFailure", end=None, exit_code=0)

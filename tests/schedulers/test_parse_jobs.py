@@ -120,6 +120,33 @@ def test_an_older_job_that_had_the_same_id_is_no_restart() -> None:
     assert (job.name, job.state, job.restarts) == ("mine", "FAILED", 0)
 
 
+@pytest.mark.parametrize(
+    ("changes", "lost"),
+    [
+        pytest.param([], 1130.0, id="as Slurm 22.05, 24.11 and 26.05 print it"),
+        pytest.param([("by 0", "by 4242")], None, id="cancelled by a user"),
+        pytest.param(
+            [("1130|1130", "1141|1141"), ("1131|1131", "1141|1141")], None, id="cancelled by root, after one start"
+        ),
+        pytest.param([("|1142|", "|1500|")], None, id="cancelled by root, after the second start"),
+        pytest.param([("n[1-2]|Begin", "None assigned|Begin")], None, id="cancelled by root, before the second start"),
+    ],
+)
+def test_a_job_that_slurm_cancels_because_its_controller_lost_the_start(
+    changes: list[tuple[str, str]], lost: float | None
+) -> None:
+    """Slurm cancels it as root when the nodes, where it runs, refuse to start it again under the same id."""
+    text = (
+        "1|CANCELLED by 0|0:0|0:0|1121|1141|1142|n[1-2]|BeginTime|run\n"
+        "1.batch|CANCELLED|||1130|1130|1143|n1||batch\n1.0|CANCELLED|0:0||1131|1131|1141|n[1-2]||sh\n"
+    )
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (job,) = parse_jobs.sacct(HEADER + text, NOW)
+    assert (job.state, job.lost_start) == ("CANCELLED", lost)
+
+
 def test_newer_columns_are_asked_for_where_sacct_knows_them() -> None:
     assert "Restarts" not in parse_jobs.sacct_columns("Account  State\nJobName")
     assert parse_jobs.sacct_columns("JobID Restarts State")[-2:] == ("Restarts", "JobName")

@@ -196,6 +196,51 @@ def test_a_node_that_slurm_gives_up_before_the_step_begins(system: str | None) -
         ]
 
 
+def lost_start(cluster: Cluster, running: Path) -> None:
+    """Kill the controller and bring it back with what it had saved while the job waited for its `begin`.
+
+    It saves the state of jobs every 5 s at most, so that a crash loses what happened meanwhile.
+    """
+    state = cluster.layout.root / "spool" / "ctld" / "job_state"
+    time.sleep(6)
+    cluster.run(["cp", state, f"{state}.kept"], user="root", check=True)
+    wait_until(running.exists)
+    time.sleep(2)
+    cluster.stop_controller(kill=True)
+    cluster.run(["cp", f"{state}.kept", state], user="root", check=True)
+    cluster.start_controller()
+
+
+@pytest.mark.cluster
+@pytest.mark.prove
+@pytest.mark.parametrize("system", [None, "trixie", "sid"])
+def test_a_job_that_slurm_cancels_because_its_controller_lost_the_start(system: str | None) -> None:
+    with Cluster.start(nodes=2, gpus_per_node=0, system=system) as cluster:
+        user = User(cluster, cluster.user_folder("lost-"))
+        program = "import os, time\ntime.sleep(600 if os.environ['HPC_LAUNCH_ATTEMPT'] == '1' else 0)\n"
+        keys = {"launcher": "srun", "processes_per_node": 1, "sbatch": {"begin": "now+9"}, "retry": {"backoff": "1s"}}
+        run = user.submit(job(user, program, **keys))
+        lost_start(cluster, Path(run["folder"], "attempts/001/claim"))
+
+        assert user.launch("watch", run["run"], timeout=patience(90)).returncode == 0
+        first, second = user.status(run["run"])["attempts"]
+        assert (first["state"], first["class"], first["verdict"]) == ("CANCELLED", "node_failure", "RETRY")
+        assert "its first step is older than its start" in first["evidence"][0]["text"]
+        assert (second["class"], second["overrides"].get("exclude", [])) == ("success", [])
+        why = json.loads(user.launch("why", run["run"], "--attempt", "1", "--json").stdout)
+        assert (why["class"], why["cause"]) == ("node_failure", "controller_restart")
+
+        # An administrator who cancels the job is obeyed, after a restart of the controller, too.
+        run = user.submit(job(user, "import time\ntime.sleep(600)\n", **{**keys, "sbatch": {}}))
+        wait_until(Path(run["folder"], "attempts/001/claim").exists)
+        cluster.stop_controller(kill=False)
+        cluster.start_controller()
+        cluster.run(["scancel", run["job_id"]], user="root", check=True)
+        assert user.launch("watch", run["run"], timeout=patience(60)).returncode == 1
+        (only,) = user.status(run["run"])["attempts"]
+        assert (only["class"], only["verdict"]) == ("cancelled_by_user", "STOP")
+
+
 @pytest.mark.prove
 @pytest.mark.torch
 @pytest.mark.slow

@@ -87,6 +87,9 @@ OWN_STEP = "hpc-launch"
 """The name of the steps that the script starts beside the training (slurm_templates/parts). The training does not fail
 because one of them is killed, for example by its time limit."""
 
+REFUSED_S = 60.0
+"""A start of a job that its nodes refuse lasts no longer. A cancellation that comes later is a person's."""
+
 JOB_ID = re.compile(r"(?P<job>\d+)(?:_(?P<index>\d+)|_\[(?P<ranges>[\d,:-]+)(?:%\d+)?(?:\.{3})?\]|\+(?P<part>\d+))?")
 _MAX_ARRAY = 4_000_001  # the hard limit of MaxArraySize (slurm.conf(5)): no range is longer
 
@@ -145,7 +148,7 @@ def sacct(text: str, as_of: float) -> list[JobRecord]:
     if "JobID" not in names or "State" not in names:
         return []
     rows: dict[str, list[dict[str, str]]] = {}
-    steps: dict[str, list[tuple[str, str, str]]] = {}
+    steps: dict[str, list[tuple[str, str, str, str]]] = {}
     beside: set[str] = set()
     for line in lines[1:]:
         values = line.split("|", len(names) - 1)
@@ -159,7 +162,8 @@ def sacct(text: str, as_of: float) -> list[JobRecord]:
             beside.add(job_id)
             continue
         if dot:
-            steps.setdefault(job_id, []).append((step, base_state(row["State"]), row.get("ExitCode", "").strip()))
+            ended = base_state(row["State"]), row.get("ExitCode", "").strip()
+            steps.setdefault(job_id, []).append((step, *ended, row.get("Start", "")))
             continue
         rows.setdefault(job_id, []).append(row)
         steps[job_id] = []  # a record's steps follow it; earlier ones belong to an earlier start
@@ -171,7 +175,7 @@ def sacct(text: str, as_of: float) -> list[JobRecord]:
 
 
 def _sacct_record(
-    job_id: str, rows: list[dict[str, str]], as_of: float, steps: tuple[tuple[str, str, str], ...], *, beside: bool
+    job_id: str, rows: list[dict[str, str]], as_of: float, steps: tuple[tuple[str, str, str, str], ...], *, beside: bool
 ) -> JobRecord | None:
     # A requeue resets the submit time. Of two rows with the same time, the later one is newer.
     row = max(reversed(rows), key=lambda one: epoch(one.get("Submit", "")) or 0.0)
@@ -179,7 +183,8 @@ def _sacct_record(
     if record.ended_for_good and record.ended is None:
         return None
     restarts = _restarts(rows) if record.restarts is None else record.restarts
-    own_steps = steps if row is rows[-1] else ()
+    own_steps = tuple((step, state, code) for step, state, code, _ in steps) if row is rows[-1] else ()
+    begun = epoch(steps[0][3]) if own_steps else None
     over = record.ended_for_good
     return replace(
         record,
@@ -187,7 +192,21 @@ def _sacct_record(
         derived_exit_code=_derived(row, own_steps, others=beside or restarts > 0) if over else None,
         restarts=restarts,
         steps=own_steps,
+        lost_start=begun if _is_refused(record, row["State"], begun) else None,
     )
+
+
+def _is_refused(record: JobRecord, state: str, begun: float | None) -> bool:
+    """Whether the nodes refused to start a job that runs there already, so that Slurm cancelled it.
+
+    After a crash, slurmctld may take up a running job as pending. It ends the job on its nodes and starts it again; a
+    slurmd that refuses and cannot requeue the job cancels it as root (`_launch_job_fail`, src/slurmd/slurmd/req.c; seen
+    with 22.05, 24.11 and 26.05). Then the first step (`begun`) is older than the start of the job.
+    """
+    start, end = record.started, record.ended
+    if state.split() != ["CANCELLED", "by", "0"] or begun is None or start is None or end is None:
+        return False
+    return record.nodes is not None and begun < start <= end <= start + REFUSED_S
 
 
 def _derived(row: dict[str, str], steps: tuple[tuple[str, str, str], ...], *, others: bool) -> int | None:

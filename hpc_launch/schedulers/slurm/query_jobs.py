@@ -103,17 +103,16 @@ def _same_end(record: JobRecord, before: JobRecord | None) -> bool:
 
 
 def _with_details(record: JobRecord, accounted: list[JobRecord], known: Mapping[str, JobRecord]) -> JobRecord:
-    """squeue's record with sacct's derived exit code and steps.
+    """squeue's record with sacct's derived exit code and steps, and whether Slurm cancelled it by itself.
 
     Keeps squeue's exit code: sacct subtracts 128 from codes above 127 (22.05).
     """
     if not record.ended_for_good:
         return record
+    # A lagging database may still have the row of an earlier start.
+    own = (one for one in accounted if one.job_id == record.job_id and one.submitted == record.submitted)
     before = known.get(record.job_id)
-    if before is not None and _same_end(record, before):
-        return replace(record, derived_exit_code=before.derived_exit_code, steps=before.steps)
-    for other in accounted:
-        # A lagging database may still have the row of an earlier start.
-        if other.job_id == record.job_id and other.ended_for_good and other.submitted == record.submitted:
-            return replace(record, derived_exit_code=other.derived_exit_code, steps=other.steps)
-    return record
+    other = before if _same_end(record, before) else next((one for one in own if one.ended_for_good), None)
+    if other is None:
+        return record
+    return replace(record, derived_exit_code=other.derived_exit_code, steps=other.steps, lost_start=other.lost_start)

@@ -74,7 +74,8 @@ EVENTS = {
     "slurmd": _FINE,  # the job does not depend on it
     "drain": _FINE,
     "suspend": _FINE,
-    "controller": _FINE,
+    # One that had not saved the start of the job makes Slurm cancel it: what passes by itself is tried again.
+    "controller": Answer(_FINE.classes | _LOST.classes, _FINE.verdicts | {"RETRY"}),
 }
 ENDED_BY_SIGNAL_CODES = {"137", "139", "143"}
 """A program that ends with 128 + n may pass on the signal of a child: a crash and a failure are both right, and what is
