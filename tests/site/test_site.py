@@ -92,6 +92,47 @@ def test_the_search_works_without_a_server(site: Path, browser: Any, words: str,
     assert not wrong
 
 
+TASKS = {
+    "install": "tutorials/first-run.html#install",
+    "new cluster": "tutorials/your-cluster.html#learn-a-new-cluster",
+    "convert sbatch script": "tutorials/your-sbatch-script.html#convert-it",
+    "account": "how-to/ten-keys.html#set-your-account-once",
+    "laptop": "how-to/laptop.html",
+    "container image": "how-to/containers.html",
+    "job pending": "how-to/troubleshooting.html#pending-for-ever",
+    "time limit": "how-to/troubleshooting.html#it-stops-after-its-time-limit",
+    "out of memory": "how-to/troubleshooting.html#out-of-gpu-memory",
+    "hyperparameters": "how-to/sweeps.html",
+}
+"""What newcomers look for, in the words that they use, and where the answer is."""
+
+
+@pytest.mark.prove
+def test_a_newcomer_opens_at_most_two_pages(site: Path, browser: Any) -> None:
+    page, _ = _open(browser, WIDE)
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("/")
+    links, late = page.locator("a[href*='?h=']"), {}
+    for words, answer in TASKS.items():
+        page.keyboard.press("Control+a")
+        page.keyboard.type(words, delay=20)
+        shown = [f"{site.as_uri()}/{answer}" in re.sub(r"\?h=[^#]*", "", link) for link in _settled(page, links)[:2]]
+        if not any(shown):
+            late[words] = _settled(page, links)[:5]
+    assert not late
+
+
+def _settled(page: Any, links: Any) -> list[str]:
+    """The addresses of the results, once they no longer change."""
+    now: list[str] = []
+    for _ in range(40):
+        page.wait_for_timeout(700)
+        before, now = now, [str(link) for link in links.evaluate_all("links => links.map(link => link.href)")]
+        if now and now == before:
+            break
+    return now
+
+
 @pytest.mark.prove
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 def test_every_page_fits_the_screen_and_shows_its_images(site: Path, browser: Any, size: tuple[int, int]) -> None:
