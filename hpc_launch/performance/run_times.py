@@ -55,25 +55,32 @@ def attempt_times(
         final = None
     script_began = next((one.started for one in (start, end) if one is not None and one.started is not None), None)
     if files.void is not None:
-        submitted = files.intent.time if files.intent is not None else None
-        return AttemptTimes(attempt.number, submitted=submitted, ended=_void_time(files, submitted))
+        over = submitted = files.intent.time if files.intent is not None else None
+        with suppress(OSError):
+            over = attempt.claim.stat().st_mtime
+        return AttemptTimes(attempt.number, submitted=submitted, ended=over)
     job_ended = final.ended if final is not None else None
     ended = end.ended if end is not None else None
     if state is not None and ended is None:
         ended = job_ended if job_ended is not None else state.ended
     # What is left of a job that its scheduler forgot, or that another attempt replaced.
     gone = state is not None and state.state in ("UNKNOWN", "REQUEUED", "VOID")
-    life = _last_life(attempt, curve) if ended is None and gone else None
-    ended = ended if ended is not None else life
+    if ended is None and gone:
+        lives = (last_event(path) for _, path in islice(attempt.watcher_files(), MAX_NODES))
+        known = [event.t for event in lives if event is not None and event.t is not None]
+        ended = max([*known, *(time for time, _ in curve.growth[-1:])], default=None)
     job_began = final.started if final is not None else state.started if state is not None else None
     if continues and script_began is not None:
         job_began = None
     began = min((time for time in (job_began, script_began) if time is not None), default=None)
+    intent_time = files.intent.time if files.intent is not None else None
+    job_time = files.job.submitted if files.job is not None else None
     times = AttemptTimes(
         number=attempt.number,
         same_job=before is not None and files.job_id is not None and files.job_id == before.job_id,
         requeued=before is not None and files.job_id == before.job_id and not continues,
-        submitted=_submitted(files),
+        # When the submission began: the intent is written before sbatch.
+        submitted=next((time for time in (intent_time, job_time) if time is not None), None),
         began=began,
         phases=tuple(_phases(files, began)),
         growth=tuple(time for time, _ in curve.growth),
@@ -86,20 +93,6 @@ def attempt_times(
     trained = None if never else _trained(files, curve, times)
     times = replace(times, trained=trained)
     return _ending(files, state, curve, times) if ended is not None else _hanging(attempt, times)
-
-
-def _submitted(files: AttemptFiles) -> float | None:
-    """When the submission began: the intent is written before sbatch."""
-    if files.intent is not None and files.intent.time is not None:
-        return files.intent.time
-    return files.job.submitted if files.job is not None else None
-
-
-def _void_time(files: AttemptFiles, default: float | None) -> float | None:
-    try:
-        return files.attempt.claim.stat().st_mtime
-    except OSError:
-        return default
 
 
 def _never_trained(files: AttemptFiles, state: AttemptStatus, curve: StepCurve, times: AttemptTimes) -> bool:
@@ -244,12 +237,6 @@ def _when_failed(files: AttemptFiles, curve: StepCurve, times: AttemptTimes) -> 
     return max(times.growth, default=None) if times.trained is not None and len(curve.growth) else None
 
 
-def _last_life(attempt: AttemptFolder, curve: StepCurve) -> float | None:
-    events = [last_event(path) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
-    times = [event.t for event in events if event is not None and event.t is not None]
-    return max([*times, *(time for time, _ in curve.growth[-1:])], default=None)
-
-
 @dataclass(frozen=True)
 class RunTimes:
     """The account of a run's time and the step curves of its attempts, by number."""
@@ -273,7 +260,10 @@ def run_times(status: RunStatus, now: float) -> RunTimes:
         number, after = files.attempt.number, attempts[at + 1] if at + 1 < len(attempts) else None
         curve = _curve(files.attempt)
         times = attempt_times(files, states.get(number), curve, before=before, after=after)
-        times = _caught_up(times, curve, furthest)
+        if times.trained is not None and furthest is not None and curve.last is not None:
+            # When it had repeated the steps that earlier ones had made.
+            caught_up = curve.reached(furthest, times.trained) if curve.last >= furthest else math.inf
+            times = replace(times, caught_up=caught_up)
         furthest = max((step for step in (furthest, curve.last) if step is not None), default=None)
         found.append(times)
         curves[number] = curve
@@ -307,10 +297,3 @@ def _curve(attempt: AttemptFolder) -> StepCurve:
         log = attempt.first_log.stat()
         growth += [(log.st_mtime, log.st_size)] if log.st_size else []
     return StepCurve(attempt, plan, growth, saves)
-
-
-def _caught_up(times: AttemptTimes, curve: StepCurve, furthest: int | None) -> AttemptTimes:
-    """Add when the attempt had repeated the steps that earlier ones had made."""
-    if times.trained is None or furthest is None or curve.last is None:
-        return times
-    return replace(times, caught_up=curve.reached(furthest, times.trained) if curve.last >= furthest else math.inf)

@@ -253,17 +253,13 @@ def without_ordinary(found: Iterable[LogScan], attempt: AttemptFolder, rules: Ru
 
 def ordinary_lines(attempt: AttemptFolder, rules: Rulebook) -> frozenset[str]:
     """The forms of the lines after which all of the newest good attempts before this one trained on."""
-    good = [one for one in attempt.run.attempts() if one.number < attempt.number and _is_good(one)][-_MOST:]
+    earlier = ((one, read_verdict(one)) for one in attempt.run.attempts() if one.number < attempt.number)
+    good = [one for one, verdict in earlier if verdict is not None and verdict.action in _GOOD][-_MOST:]
     forms = [
         frozenset(_form(hit) for scan in scans(one, rules, ()) for hit in scan.hits if hit.later_progress)
         for one in good
     ]
     return frozenset.intersection(*forms) if forms else frozenset()
-
-
-def _is_good(attempt: AttemptFolder) -> bool:
-    verdict = read_verdict(attempt)
-    return verdict is not None and verdict.action in _GOOD
 
 
 def _form(hit: Hit) -> str:
