@@ -18,7 +18,6 @@ from hpc_launch.cli.shared_options import echo_answer, echo_json, json_option, s
 from hpc_launch.cli.terminal import TERMINAL, print_note, write_text
 from hpc_launch.from_script.convert import Conversion, compare, convert, is_same
 from hpc_launch.from_script.new_job import Question, new_job_text, questions
-from hpc_launch.from_script.old_job import OldScript
 from hpc_launch.images.training_source import read_training
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.shell_text import visible
@@ -144,7 +143,12 @@ def _print_text(
 ) -> None:
     script = conversion.script
     if by_line:
-        _print_accounts(script)
+        outcomes = {"taken": "taken over", "unnecessary": "unnecessary", "not_understood": "NOT UNDERSTOOD"}
+        rows = [("LINE", "OUTCOME", "TEXT", "KEYS AND REASON")]
+        for account in script.accounts:
+            said = "; ".join(part for part in (", ".join(account.keys), account.why) if part)
+            rows.append((str(account.line), outcomes[account.outcome], cut(account.text.strip(), WIDEST), said))
+        click.echo("\n".join(aligned(rows)))
     if comparing and prepared is not None:
         table = [("", "OLD SCRIPT", "HPC-LAUNCH", "", "")]
         for row in compare(script, prepared):
@@ -163,16 +167,6 @@ def _print_text(
         guess = "; the CPUs per node are a guess" if script.size is None or script.size.cpus_per_node is None else ""
         name = conversion.site_path.name
         print_note(f"no matching site profile; wrote {name} from the script{guess}")
-
-
-def _print_accounts(script: OldScript) -> None:
-    """Each line of the script with what became of it."""
-    outcomes = {"taken": "taken over", "unnecessary": "unnecessary", "not_understood": "NOT UNDERSTOOD"}
-    rows = [("LINE", "OUTCOME", "TEXT", "KEYS AND REASON")]
-    for account in script.accounts:
-        said = "; ".join(part for part in (", ".join(account.keys), account.why) if part)
-        rows.append((str(account.line), outcomes[account.outcome], cut(account.text.strip(), WIDEST), said))
-    click.echo("\n".join(aligned(rows)))
 
 
 def _print_json(conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, writes: bool) -> None:

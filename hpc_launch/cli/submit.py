@@ -12,7 +12,6 @@ from hpc_launch.cli.shared_options import complete_run, echo_answer, json_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 
 if TYPE_CHECKING:
-    from hpc_launch.prepare.prepare import PreparedJob
     from hpc_launch.service.check import CheckedFile
 
 MOST_SHOWN = 50
@@ -58,7 +57,13 @@ def submit_command(
             return _dry_run(job, checked, as_json=as_json)
         if checked.stages is not None:
             raise click.UsageError(f"--test-only needs one job: {job}/STAGE")
-        return _test_start(checked.first, as_json=as_json)
+        from hpc_launch.prepare.attempts import start_estimate
+        from hpc_launch.schedulers.scheduler import scheduler_for
+
+        with TERMINAL.doing("waiting for the scheduler's estimate"):
+            answer = start_estimate(checked.first, scheduler_for(checked.first.plan.submitted_to))
+        echo_answer({"estimate": answer}, [answer], as_json=as_json)
+        return 0
     from hpc_launch.api.job_calls import submit
     from hpc_launch.cli.follow import after_submission
 
@@ -98,17 +103,6 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
     omitted = f" ({len(points) - MOST_SHOWN} more than shown)" if len(points) > MOST_SHOWN else ""
     size = counted(len(points), "point") + omitted
     print_note(f"dry run: {size}, not submitted; the script of point 0 is above and in {path}")
-    return 0
-
-
-def _test_start(prepared: PreparedJob, *, as_json: bool) -> int:
-    """Print when the scheduler would start the job."""
-    from hpc_launch.prepare.attempts import start_estimate
-    from hpc_launch.schedulers.scheduler import scheduler_for
-
-    with TERMINAL.doing("waiting for the scheduler's estimate"):
-        answer = start_estimate(prepared, scheduler_for(prepared.plan.submitted_to))
-    echo_answer({"estimate": answer}, [answer], as_json=as_json)
     return 0
 
 

@@ -71,10 +71,6 @@ class Journal:
         with open(self.path, "a", encoding="utf-8", opener=_private) as stream:
             stream.write(record_text(entry, indent=None))
 
-    def has_submitted(self, run: str) -> bool:
-        """Whether an assistant submitted a run."""
-        return any(one.run == run and one.outcome == "done" for one in self.entries())
-
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -195,7 +195,7 @@ def cancel(run: str) -> dict[str, Any]:
 def _own_run(journal: Journal, run: str, *, stages: bool = False) -> RunFolder:
     """A run that an assistant submitted. Raises UsageError for another one."""
     folder = find_run(run, user_index(), stages=stages)
-    if not journal.has_submitted(folder.name):
+    if not any(one.run == folder.name and one.outcome == "done" for one in journal.entries()):
         raise UsageError(f"{folder.name} was not submitted by an assistant", "ask the user to do it")
     return folder
 

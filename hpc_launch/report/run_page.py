@@ -15,9 +15,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import itemgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -25,14 +26,17 @@ from markupsafe import Markup, escape
 
 from hpc_launch import __version__
 from hpc_launch.base.files import read_text
+from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.diagnosis import FirstFailure
 from hpc_launch.performance.measured_pace import interval_of
 from hpc_launch.performance.run_times import RunTimes, run_times
+from hpc_launch.performance.slow_training import attempt_remarks
 from hpc_launch.performance.time_account import merged
 from hpc_launch.report.charts import Curve, curves, heat, share_bar, timeline
-from hpc_launch.report.node_samples import sampled
-from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.records.node_records import WatcherSample, spread_samples
 from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
+from hpc_launch.runs.records.submission import ScriptRecord
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
@@ -50,8 +54,13 @@ SCRIPT_LINES, SCRIPT_CHARACTERS = 5000, 1 << 17
 ONE_SAVE_S = 5.0
 """Files that are saved within so many seconds belong to one checkpoint."""
 MOST_SAVES = 200
+MOST_NODES = MOST_ROWS = 64
+SAMPLED_ATTEMPTS = 20
 GOOD, BAD = frozenset({"COMPLETED", "RUNNING"}), frozenset({"FAILED", "STUCK"})
 _FOLDER = Path(__file__).parent
+
+Rows = dict[str, list[tuple[float, float]]]
+"""By name: seconds since the run was created, and value."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +176,7 @@ def compare_page(reports: Sequence[RunReport]) -> str:
 
 def _nodes(report: RunReport, run: RunFolder) -> Mapping[str, Any]:
     """The heat maps of nodes and ranks, and their numbers."""
-    found, span = sampled(run.attempts(), report.begin), report.times.account.wall_s
+    found, span = _sampled(run.attempts(), report.begin), report.times.account.wall_s
     gpus = bool(found.gpu_use)
     use, memory = (found.gpu_use, found.gpu_gib) if gpus else (found.cpu_use, found.gib)
     nodes = {f"{'► ' if name in found.stragglers else ''}{name}": row for name, row in found.nodes.items()}
@@ -278,3 +287,60 @@ def _moment(when: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(when))
     except (OverflowError, ValueError, OSError):
         return "unknown time"
+
+
+@dataclass
+class _Sampled:
+    """Samples by rank, or by GPU where the node has not one for each rank; without GPUs only of the CPUs."""
+
+    gpu_use: Rows = field(default_factory=dict)
+    """Percent."""
+    gpu_gib: Rows = field(default_factory=dict)
+    cpu_use: Rows = field(default_factory=dict)
+    """CPUs in use."""
+    gib: Rows = field(default_factory=dict)
+    """Memory of the processes."""
+    nodes: Rows = field(default_factory=dict)
+    """Mean use of the GPUs in percent; without GPUs, the CPUs that the ranks use."""
+    stragglers: set[str] = field(default_factory=set)
+
+
+def _sampled(attempts: Sequence[AttemptFolder], begin: float) -> _Sampled:
+    """The samples of the newest attempts; times since `begin`. Never raises."""
+    result = _Sampled()
+    for attempt in attempts[-SAMPLED_ATTEMPTS:]:
+        names = (read_record(attempt.start, ScriptRecord) or ScriptRecord()).node_names
+        for node, path in islice(attempt.watcher_files(), MOST_NODES):
+            name = names[node] if node < len(names) else f"node {node}"
+            name = f"{name} (node {node})" if names.count(name) > 1 else name
+            before: WatcherSample | None = None
+            for sample in spread_samples(path):
+                _add_sample(result, name, sample, before, begin)
+                before = sample
+        slow = (one.node for one in attempt_remarks(attempt) if one.kind == "node_behind")
+        result.stragglers.update(filter(None, slow))
+    return result
+
+
+def _add_sample(result: _Sampled, node: str, sample: WatcherSample, before: WatcherSample | None, begin: float) -> None:
+    at, ranks = sample.t - begin, sorted((rank for rank in sample.rss_mib if rank.isdecimal()), key=int)
+
+    def put(rows: Rows, name: str, value: float | None) -> None:
+        if value is not None and (name in rows or len(rows) < MOST_ROWS):
+            rows.setdefault(name, []).append((at, value))
+
+    for place, gpu in enumerate(sorted(sample.gpus, key=lambda gpu: gpu.index)):
+        own = len(ranks) == len(sample.gpus)
+        name = f"rank {ranks[place]}, {node}" if own else f"GPU {gpu.index}, {node}"
+        put(result.gpu_use, name, gpu.util)
+        put(result.gpu_gib, name, gpu.mem_mib / 1024 if gpu.mem_mib is not None else None)
+    cpus: list[float] = []
+    for rank in ranks:
+        name, used = f"rank {rank}, {node}", sample.cpu_s.get(rank)
+        put(result.gib, name, sample.rss_mib[rank] / 1024)
+        earlier = before.cpu_s.get(rank) if before is not None else None
+        if used is not None and before is not None and earlier is not None and used >= earlier and sample.t > before.t:
+            cpus.append((used - earlier) / (sample.t - before.t))
+            put(result.cpu_use, name, cpus[-1])
+    uses = [gpu.util for gpu in sample.gpus if gpu.util is not None]
+    put(result.nodes, node, fmean(uses) if uses else sum(cpus) if cpus else None)

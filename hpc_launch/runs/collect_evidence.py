@@ -60,7 +60,10 @@ def rulebook(findings: list[Finding] | None = None) -> Rulebook:
     book = shipped()
     for folder, is_own in _folders():
         read = kept = 0
-        for path in _files(folder)[: None if is_own else MAX_RULE_FILES]:
+        files: list[Path] = []
+        with suppress(OSError):
+            files = sorted(folder.glob("*.yaml"))
+        for path in files[: None if is_own else MAX_RULE_FILES]:
             try:
                 text = read_text(path, longest=MAX_BYTES if is_own else MAX_RULES_BYTES - read)
             except (OSError, UnicodeDecodeError) as error:
@@ -90,13 +93,6 @@ def _folders() -> Iterator[tuple[Path, bool]]:
     for _, layer, folder in sorted(found, key=lambda entry: entry[0]):
         is_own = layer in ("machine", "user")
         yield (folder.parent if is_own else folder) / "rules", is_own
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.glob("*.yaml"))
-    except OSError:
-        return []
 
 
 def _report(findings: list[Finding] | None, path: Path, fault: str) -> None:

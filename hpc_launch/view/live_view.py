@@ -152,19 +152,16 @@ class LiveFollower:
         if not statuses:
             lines = ["reading the runs …"]
         elif self._many:
-            lines = self._table(statuses, height)
+            # Active runs first, so that they stay visible.
+            ordered = sorted(statuses, key=lambda status: status.final)
+            shown = ordered[: max(1, height - 3)]
+            lines = table_lines(shown, width=self._console.width, colour=self._colour)
+            lines += [f"and {len(ordered) - len(shown)} more"] if len(shown) < len(ordered) else []
+            lines.append(_dim(_NOTE.format(jobs="the jobs keep"), colour=self._colour))
         else:
             lines = run_lines(statuses[0], self._log, height, colour=self._colour)
         # Lines are never wrapped, so that the height stays as calculated.
         return Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis")
-
-    def _table(self, statuses: list[RunStatus], height: int) -> list[str]:
-        # Active runs first, so that they stay visible.
-        ordered = sorted(statuses, key=lambda status: status.final)
-        shown = ordered[: max(1, height - 3)]
-        more = [f"and {len(ordered) - len(shown)} more"] if len(shown) < len(ordered) else []
-        lines = table_lines(shown, width=self._console.width, colour=self._colour)
-        return [*lines, *more, _dim(_NOTE.format(jobs="the jobs keep"), colour=self._colour)]
 
 
 def run_lines(status: RunStatus, log: list[str], height: int, *, colour: bool, now: float | None = None) -> list[str]:

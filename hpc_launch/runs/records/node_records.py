@@ -76,17 +76,12 @@ def store_bench(record: BenchRecord, site: str, run: str, when: float) -> Path:
 
 def previous_bench(record: BenchRecord, site: str) -> BenchRecord | None:
     """The newest earlier measurement of the same shape."""
-    found = [one for one in _stored(site) if one.shape == record.shape and one.time is not None]
-    return max(found, key=lambda one: one.time or 0.0, default=None)
-
-
-def _stored(site: str) -> Iterator[BenchRecord]:
+    found: list[BenchRecord] = []
     with suppress(OSError):
         paths = sorted(bench_folder(site).glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for path in paths[-MOST_KEPT:]:
-            record = read_record(path, BenchRecord)
-            if record is not None:
-                yield record
+        found += filter(None, (read_record(path, BenchRecord) for path in paths[-MOST_KEPT:]))
+    alike = [one for one in found if one.shape == record.shape and one.time is not None]
+    return max(alike, key=lambda one: one.time or 0.0, default=None)
 
 
 SAMPLE_TAIL = 256 << 10

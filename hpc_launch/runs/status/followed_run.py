@@ -189,13 +189,17 @@ class FollowedRun:
         A cancelled job that would exit at its start is still open until the scheduler was told, for REMEMBERED_S.
         """
         newest = {files.job_id: files for files in self.files}
-        successor = self._successor_id(now)
         open_jobs = [
             job_id
             for job_id, files in newest.items()
             if job_id is not None and files.final is None and (files.void is None or _cancel_not_sent(files, now))
         ]
-        return open_jobs if successor is None else [*open_jobs, successor]
+        found = successor_of(self.files)
+        if found is not None and not found[1].over and found[1].job_id is not None:
+            final = self.files[-1].final
+            if final is None or final.ended is None or now - final.ended < REMEMBERED_S:
+                open_jobs.append(found[1].job_id)
+        return open_jobs
 
     def is_over(self, ended: float | None, now: float) -> bool:
         """Whether nothing more is to be learned about a run whose state is final and whose last attempt ended then.
@@ -205,14 +209,6 @@ class FollowedRun:
         if self.unreadable is not None or any(_cancel_not_sent(files, now) for files in self.files):
             return False
         return not self.open_jobs(now) or (ended is not None and now - ended > REMEMBERED_S)
-
-    def _successor_id(self, now: float) -> str | None:
-        found = successor_of(self.files)
-        if found is None or found[1].over:
-            return None
-        final = self.files[-1].final
-        ended = final.ended if final is not None else None
-        return found[1].job_id if ended is None or now - ended < REMEMBERED_S else None
 
     def successor(self) -> JobRecord | None:
         """The job that waits to take over from the run's newest one, by the scheduler's last answer."""

@@ -175,13 +175,12 @@ def summary(
     furthest, least = marks[-1], ORDER[marks[0]]
     if not has_steps and (least >= ORDER["group"] or (output and len(marks) == 1 and furthest in ("python", "torch"))):
         return None
-    return Startup(tuple(_group(mark, nodes, began) for mark in (furthest, *marks[:-1])), runtime)
-
-
-def _group(mark: str, nodes: Sequence[NodeStart], began: float | None) -> Group:
-    mine = [node for node in nodes if node.mark == mark]
-    since = min((node.history[-1][0] for node in mine if node.history), default=began)
-    return Group(mark, tuple(node.name for node in mine), since)
+    groups = []
+    for mark in (furthest, *marks[:-1]):
+        mine = [node for node in nodes if node.mark == mark]
+        since = min((node.history[-1][0] for node in mine if node.history), default=began)
+        groups.append(Group(mark, tuple(node.name for node in mine), since))
+    return Startup(tuple(groups), runtime)
 
 
 def _roles(states: RoleStates) -> Startup:

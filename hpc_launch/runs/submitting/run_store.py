@@ -72,7 +72,11 @@ def create_run(prepared: PreparedAttempt, sweep: Struct | None = None, *, at: Ru
     with refusing(prepared.runs_folder):
         make_folder(prepared.runs_folder)
         refuse_replaceable(prepared.runs_folder)
-        run = new_folder(prepared, created) if at is None else _draft_of(at)
+        if at is None:
+            run = new_folder(prepared, created)
+        else:  # it is written beside its place
+            run = RunFolder(at.path.with_name(f".{at.path.name}.{secrets.token_hex(4)}"))
+            run.path.mkdir(mode=FOLDER_MODE)
         try:
             write_atomic(run.job_yaml, prepared.job_yaml, sync=False)
             write_atomic(run.resolved_yaml, prepared.resolved_yaml, sync=False)
@@ -206,13 +210,6 @@ def _open_to(folder: Path, group: str) -> None:
     except LookupError:
         raise OSError(errno.EINVAL, f"no group {group} ($HPC_LAUNCH_RUN_GROUP)", str(folder)) from None
     folder.chmod(GROUP_MODE)
-
-
-def _draft_of(at: RunFolder) -> RunFolder:
-    """A folder beside the one of a stage's run, in which that run is written."""
-    run = RunFolder(at.path.with_name(f".{at.path.name}.{secrets.token_hex(4)}"))
-    run.path.mkdir(mode=FOLDER_MODE)
-    return run
 
 
 def _moved(draft: RunFolder, at: RunFolder) -> RunFolder:
