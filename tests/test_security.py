@@ -41,13 +41,14 @@ from hpc_launch.job.yaml_source import read_document
 from hpc_launch.plan.environment import is_script_variable
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.prepare import attempts
-from hpc_launch.prepare.attempts import attempt_options, first_attempt
+from hpc_launch.prepare.attempts import attempt_of, first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import left_alone
 from hpc_launch.runs.collect_evidence import rulebook
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
+from hpc_launch.runs.records.plan_record import PlanRecord
 from hpc_launch.runs.records.run_info import changeable_by_others, refuse_foreign
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
@@ -851,7 +852,7 @@ def test_a_node_that_slurm_does_not_know_is_not_excluded(
     keys = f"paths: {{ledger: {tmp_path / 'ledger'}}}"
     trust([digest(f"name: here\n{keys}\n{SITE}")], "here")
     recovery = plan(keys).plan.recovery
-    options, _ = attempt_options("here", "slurm", recovery, (), (), readmitted=())
+    options = attempt_of(PlanRecord(site="here", recovery=recovery), "slurm", "", Path()).options
     assert options == ("--exclude=n1",)
 
 
@@ -1068,7 +1069,7 @@ def test_listed_nodes_count_like_reports(tmp_path: Path, slurm_with: Callable[..
     listed = ["nosuchnode", *(f"n{k}" for k in range(20, 60))]
     (tmp_path / "bad").write_text("\n".join(listed))
     recovery = own(f"bad_nodes: {{nodes: [n1], file: {tmp_path / 'bad'}}}").plan.recovery
-    options, _ = attempt_options("here", "slurm", recovery, (), (), readmitted=())
+    options = attempt_of(PlanRecord(site="here", recovery=recovery), "slurm", "", Path()).options
     assert options == (f"--exclude=n1,{','.join(f'n{k}' for k in range(20, 29))}",)
 
 

@@ -23,7 +23,7 @@ from hpc_launch.prepare.find_secrets import find_secrets, notify_secrets, secret
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.node_health_store import NodeHealthStore
-from hpc_launch.runs.records.plan_record import newest_plan, plan_record
+from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan, plan_record
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import Scheduler, Submission, scheduler_for
@@ -73,50 +73,41 @@ def prepare(
     readmitted: Sequence[str] = (),
 ) -> PreparedAttempt:
     """Prepare an attempt of a checked job. `exclude`, `readmitted`: nodes that the run excludes or uses again."""
-    plan, loaded = ready.plan, ready.loaded
-    place = loaded.resolved.place()
-    origin = job_file or (os.path.abspath(place.file) if place is not None else None)
-    kind = scheduler or plan.submitted_to
-    options, overrides = attempt_options(plan.site, kind, plan.recovery, sets, exclude, readmitted=readmitted)
+    loaded, place = ready.loaded, ready.loaded.resolved.place()
+    plan = plan_record(
+        ready.plan,
+        sets=tuple(sets),
+        excluded=tuple(exclude),
+        readmitted=tuple(readmitted),
+        job_folder=loaded.resolved.job_folder,
+        job_file=job_file or (os.path.abspath(place.file) if place is not None else None),
+    )
+    again = attempt_of(plan, scheduler or ready.plan.submitted_to, ready.script, Path(ready.plan.runs_folder))
+    merged = resolved_yaml(loaded.resolved)
+    return replace(again, job_yaml=loaded.job_text, resolved_yaml=merged, site_yaml=loaded.site_text)
+
+
+def attempt_of(plan: PlanRecord, scheduler: str, script: str, runs_folder: Path) -> PreparedAttempt:
+    """An attempt by its plan and script, without the texts of a new run. Raises Refused where a secret is missing."""
+    retry = plan.recovery or RetryPlan()
+    unhealthy = _unhealthy(plan.site, retry, plan.excluded) if scheduler == "slurm" else ()
+    unhealthy = tuple(node for node in unhealthy if node not in plan.readmitted)
+    # The option replaces the script's directive, so it must name those nodes too.
+    nodes = dict.fromkeys([*retry.exclude, *plan.excluded, *unhealthy]) if plan.excluded or unhealthy else {}
     return PreparedAttempt(
         name=plan.name,
         site=plan.site,
-        scheduler=kind,
-        runs_folder=Path(plan.runs_folder),
-        job_yaml=loaded.job_text,
-        resolved_yaml=resolved_yaml(loaded.resolved),
-        site_yaml=loaded.site_text,
-        script=ready.script,
-        plan=plan_record(
-            plan,
-            sets=tuple(sets),
-            excluded=tuple(exclude),
-            readmitted=tuple(readmitted),
-            job_folder=loaded.resolved.job_folder,
-            job_file=origin,
-        ),
-        options=options,
-        overrides=overrides,
+        scheduler=scheduler,
+        runs_folder=runs_folder,
+        job_yaml="",
+        resolved_yaml="",
+        site_yaml="",
+        script=script,
+        plan=plan,
+        options=(f"--exclude={','.join(nodes)}",) if nodes else (),
+        overrides=Overrides(set=plan.sets, exclude=plan.excluded, readmitted=plan.readmitted, ledger=unhealthy),
         secrets=secrets_of(plan.notify, plan.secrets),
     )
-
-
-def attempt_options(
-    site: str,
-    scheduler: str,
-    plan: RetryPlan,
-    sets: Sequence[str],
-    exclude: Sequence[str],
-    *,
-    readmitted: Sequence[str],
-) -> tuple[tuple[str, ...], Overrides]:
-    """The sbatch options of this attempt alone, and the record of what differs from the job file."""
-    unhealthy = _unhealthy(site, plan, exclude) if scheduler == "slurm" else ()
-    unhealthy = tuple(node for node in unhealthy if node not in readmitted)
-    overrides = Overrides(set=tuple(sets), exclude=tuple(exclude), readmitted=tuple(readmitted), ledger=unhealthy)
-    # The option replaces the script's directive, so it must name those nodes too.
-    nodes = dict.fromkeys([*plan.exclude, *exclude, *unhealthy]) if exclude or unhealthy else {}
-    return ((f"--exclude={','.join(nodes)}",) if nodes else ()), overrides
 
 
 def _unhealthy(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str, ...]:

@@ -19,8 +19,7 @@ from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node
 from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict
 from hpc_launch.diagnose.evidence import DriverFacts, Evidence, NeverStarts
 from hpc_launch.diagnose.node_health import NodeReport
-from hpc_launch.prepare.attempts import attempt_options, prepare
-from hpc_launch.prepare.find_secrets import secrets_of
+from hpc_launch.prepare.attempts import attempt_of, prepare
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
 from hpc_launch.runs.collect_evidence import gather, rulebook, with_original, with_role
@@ -93,26 +92,10 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
     """The last attempt again. Nothing is read, merged or detected again, so that any node can prepare it."""
     recorded, info = _recorded(run, exclude, readmit), read_info(run)
     script = next((attempt.script for attempt in reversed(run.attempts()) if os.path.isfile(attempt.script)), None)
-    plan = recorded.recovery
-    if info is None or script is None or plan is None:
+    if info is None or script is None or recorded.recovery is None:
         raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")
-    options, overrides = attempt_options(
-        info.site, info.scheduler, plan, recorded.sets, recorded.excluded, readmitted=recorded.readmitted
-    )
-    return PreparedAttempt(
-        name=info.name,
-        site=info.site,
-        scheduler=info.scheduler,
-        runs_folder=run.path.parent,
-        job_yaml="",
-        resolved_yaml="",
-        site_yaml="",
-        script=read_text(script, errors="surrogateescape", owner=os.getuid()),
-        plan=recorded,
-        options=options,
-        overrides=overrides,
-        secrets=secrets_of(recorded.notify, recorded.secrets),
-    )
+    text = read_text(script, errors="surrogateescape", owner=os.getuid())
+    return attempt_of(recorded, info.scheduler, text, run.path.parent)
 
 
 def _recorded(run: RunFolder, exclude: Sequence[str] = (), readmit: Sequence[str] = ()) -> PlanRecord:
