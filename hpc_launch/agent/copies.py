@@ -26,10 +26,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from fnmatch import fnmatchcase
-from typing import IO, Callable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import IO, Callable, List, Optional, Sequence, Set, Tuple
 
 from hpc_launch.agent import say
-from hpc_launch.agent.fan_out import AT_ONCE, SSH, ask, last_line, shown
+from hpc_launch.agent.fan_out import AT_ONCE, ask, last_line, shown, ssh_of
 from hpc_launch.agent.folders import FIRST_HOST, TooLargeError, run_files, workdir_files
 
 LOOK_S = 2.0
@@ -70,12 +70,10 @@ class Copy:
 class HostCopy:
     """The copy on one host, used by one thread at a time."""
 
-    def __init__(self, copy: Copy, node: int, host: str, sockets: str) -> None:
+    def __init__(self, copy: Copy, node: int, host: str, job: str) -> None:
         self.copy, self.node, self.host = copy, node, host
+        self.ssh = ssh_of(job + "-copies", make=True)  # the job goes on without this connection
         self.lock = threading.Lock()
-        # ssh takes the first of an option
-        self.ssh = ["ssh", "-oControlMaster=auto", "-oControlPath=%s/%d" % (sockets, node), "-oControlPersist=10"]
-        self.ssh += SSH[1:]
         self.own = [name.format(node) for name in OWN]
         self.marked: Set[str] = set()
         """The marks that the host has from here."""
@@ -214,13 +212,6 @@ class HostCopy:
         if done.returncode not in (0, VANISHED):
             raise CopyError(last_line(done.stderr) or "%s ended with code %d" % (words[0], done.returncode))
 
-    def close(self) -> None:
-        """End the connection."""
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            nothing = subprocess.DEVNULL
-            words = [*self.ssh, "-O", "exit", "--", self.host]
-            subprocess.run(words, stdin=nothing, stdout=nothing, stderr=nothing, timeout=5, check=False)
-
 
 def output_lines(attempt: str) -> str:
     """Bash that lets another host know when a log grew last, by its age: clocks differ."""
@@ -235,10 +226,10 @@ def output_lines(attempt: str) -> str:
 class Copies:
     """The copies on all hosts."""
 
-    def __init__(self, copy: Copy, hosts: List[str], sockets: str) -> None:
+    def __init__(self, copy: Copy, hosts: List[str], job: str) -> None:
         self.every = max(LOOK_S, len(hosts) / 10)
         self.pool = ThreadPoolExecutor(AT_ONCE)
-        self.hosts = [HostCopy(copy, node, host, sockets) for node, host in enumerate(hosts)]
+        self.hosts = [HostCopy(copy, node, host, job) for node, host in enumerate(hosts)]
         self.parent = os.getppid()
         self.over = self.changed = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -297,27 +288,12 @@ class Copies:
         return not failed
 
 
-@contextlib.contextmanager
-def socket_folder() -> Iterator[str]:
-    """A private folder for the connections that commands share. A longer path than in /tmp may not fit."""
-    folder = tempfile.mkdtemp(prefix="hpc-launch-", dir="/tmp")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def give_run(attempt: str, host: str) -> bool:
-    """Copy the whole run of an attempt to a host; False if that has the same folder. Raises CopyError, OSError and
-    subprocess.SubprocessError."""
+def give_run(attempt: str, host: str, job: str) -> bool:
+    """Copy the whole run of an attempt to a host for its job; False if that has the same folder. Raises CopyError,
+    OSError and subprocess.SubprocessError."""
     run = os.path.dirname(os.path.dirname(attempt))
-    copy = Copy(attempt, [(run, run_files(run, attempt, whole=True))])
-    with socket_folder() as sockets:
-        one = HostCopy(copy, 0, host, sockets)
-        try:
-            one.begin()
-        finally:
-            one.close()
+    one = HostCopy(Copy(attempt, [(run, run_files(run, attempt, whole=True))]), 0, host, job)
+    one.begin()
     return not one.shared
 
 
@@ -332,17 +308,14 @@ def main(words: List[str]) -> int:
     parser.add_argument("hosts", nargs="+")
     args = parser.parse_args(words)
     run = os.path.dirname(os.path.dirname(args.attempt))
-    with socket_folder() as sockets:
-        try:
-            parts = [(run, run_files(run, args.attempt))]
-            if args.copy_workdir is not None:
-                parts.append((args.workdir, workdir_files(args.workdir, args.exclude, args.copy_workdir, run)))
-            copies = Copies(Copy(args.attempt, parts, args.workdir), args.hosts, sockets)
-        except (OSError, TooLargeError) as error:
-            say("cannot copy the run to the hosts: %s" % error)
-            return 1
-        code = copies.run()
-        for one in copies.hosts:
-            one.close()
+    try:
+        parts = [(run, run_files(run, args.attempt))]
+        if args.copy_workdir is not None:
+            parts.append((args.workdir, workdir_files(args.workdir, args.exclude, args.copy_workdir, run)))
+        copy = Copy(args.attempt, parts, args.workdir)
+    except (OSError, TooLargeError) as error:
+        say("cannot copy the run to the hosts: %s" % error)
+        return 1
+    code = Copies(copy, args.hosts, os.environ.get("HPC_LAUNCH_JOB_ID", "")).run()
     sys.stdout.flush()
     os._exit(code)  # without waiting for threads that are still connecting

@@ -51,6 +51,11 @@ def one_login(job: str, make: bool = False) -> List[str]:
     return ["-oControlPath=%s/%s-%%C" % (folder, job), *(MAKE if make else ())]
 
 
+def ssh_of(job: str, make: bool = False) -> List[str]:
+    """The words of ssh with these options: it takes the first of an option."""
+    return [SSH[0], *one_login(job, make), *SSH[1:]]
+
+
 SSH_FAILED = 255
 """The exit code of ssh itself (ssh(1))."""
 AT_ONCE = 32
@@ -280,7 +285,9 @@ class FanOut:
             return
         self.code = code
         say(text)
-        note(os.path.join(self.folder, "logs", "node-%d.exit" % connection.node), code)
+        path = os.path.join(self.folder, "logs", "node-%d.exit" % connection.node)
+        with contextlib.suppress(OSError), open(path, "x") as file:  # unless it is noted
+            file.write("%d\n" % code)
         self.end()
 
     def end_what_is_left(self, connection: Connection) -> None:
@@ -296,12 +303,6 @@ def where_shared(script: str, words: List[str], hint: str = "") -> str:
     missing = "the run folder is not shared with this host: %s%s" % (os.path.dirname(script), hint)
     test = "[ -r %s ] || { echo %s >&2; exit 1; }; " % (shlex.quote(script), shlex.quote(missing))
     return test + "exec " + " ".join(map(shlex.quote, words))
-
-
-def note(path: str, code: int) -> None:
-    """Write an exit code unless there is one."""
-    with contextlib.suppress(OSError), open(path, "x") as file:
-        file.write("%d\n" % code)
 
 
 def main(words: List[str]) -> int:

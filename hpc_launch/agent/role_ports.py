@@ -116,13 +116,6 @@ def left_here(folder: str) -> List[int]:
     return [pid for name in os.listdir(folder) for pid in left_of(os.path.join(folder, name), job)]
 
 
-def wait_for_roles(folder: str, seconds: float) -> None:
-    """Let the roles end by themselves: Slurm has sent all processes of the job the signal that came here."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not os.path.exists(os.path.join(folder, "over")) and left_here(folder):
-        time.sleep(LOOK_S)
-
-
 def main(words: List[str]) -> int:
     """Write which ports the roles of this node have, and wait for the end of the job."""
     over = threading.Event()
@@ -145,7 +138,9 @@ def main(words: List[str]) -> int:
     parent, end = os.getppid(), os.path.join(folder, "over")
     while not over.wait(LOOK_S) and not os.path.exists(end) and os.getppid() == parent:
         os.listdir(folder)  # the client of a file server looks again
-    if over.is_set():
-        wait_for_roles(folder, min(MOST_S, max(spec["grace"] for spec in roles.values())))
+    until = time.monotonic() + min(MOST_S, max(spec["grace"] for spec in roles.values()))
+    # The roles end by themselves: Slurm has sent all processes of the job the signal that came here.
+    while over.is_set() and time.monotonic() < until and not os.path.exists(end) and left_here(folder):
+        time.sleep(LOOK_S)
     end_all(lambda: left_here(folder), kill_s=1.0)
     return 0

@@ -76,7 +76,8 @@ class Heartbeat:
                 with open(self.path, "w") as file:
                     file.write("%d\n" % count)
                 self.written = time.monotonic()
-                self.look_whether_lost()
+                if self.host in text_of(self.lost).split():  # it came back after it was given up
+                    kill_step(self.top)
             time.sleep(BEAT_S)
 
     def fence(self) -> None:
@@ -87,11 +88,6 @@ class Heartbeat:
             if cut > 1:
                 kill_step(self.top)
             time.sleep(0.5)
-
-    def look_whether_lost(self) -> None:
-        """End the ranks of a node that came back after it was given up."""
-        if self.host in text_of(self.lost).split():
-            kill_step(self.top)
 
     def reachable(self) -> bool:
         """Whether the first node answers, even with a refusal."""

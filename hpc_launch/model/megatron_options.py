@@ -27,6 +27,13 @@ SHAPE_OPTIONS = {
 }
 """The field of ModelShape that an option sets."""
 
+BATCH_ARGUMENTS = {
+    "micro_batch": ("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu"),
+    "gradient_accumulation": ("gradient_accumulation_steps",),
+    "global_batch": ("global_batch_size",),
+}
+"""Arguments by the key of `strategy:` that they mean, as Transformers, DeepSpeed and Megatron name them."""
+
 _BLOCKS = ("model", "language_model", "data", "system")
 """Blocks of a YAML file, in the order in which an option is looked for."""
 

@@ -25,16 +25,13 @@ from hpc_launch.estimate.training_setup import Framework, Optimizer, Recompute, 
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import FullySharded, Parallel, Strategy
 from hpc_launch.layouts.parallel_layout import Batch, ParallelLayout, settle
-from hpc_launch.model.megatron_options import arguments
+from hpc_launch.model.megatron_options import BATCH_ARGUMENTS, arguments
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.strategy_files import UserStrategyConfig
 from hpc_launch.sites.resolved import Resolved
 
-MICRO_BATCH = ("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu")
-GLOBAL_BATCH = ("global_batch_size",)
-ACCUMULATION = ("gradient_accumulation_steps",)
 _SEQUENCE = ("seq_length", "max_seq_length", "seq_len", "block_size", "max_length")
 _STEPS = ("train_iters", "max_steps", "train_steps", "steps", "max_iters", "num_steps")
 _SAMPLES = ("train_samples",)
@@ -67,9 +64,9 @@ def job_layout(job: JobSpec, size: JobSize) -> ParallelLayout:
     given = given_values(job)
     asked = job.strategy
     wanted = Batch(
-        asked.global_batch or _number(given, GLOBAL_BATCH),
-        asked.micro_batch or _number(given, MICRO_BATCH),
-        asked.gradient_accumulation or _number(given, ACCUMULATION),
+        asked.global_batch or _number(given, BATCH_ARGUMENTS["global_batch"]),
+        asked.micro_batch or _number(given, BATCH_ARGUMENTS["micro_batch"]),
+        asked.gradient_accumulation or _number(given, BATCH_ARGUMENTS["gradient_accumulation"]),
     )
     batch, _ = settle(wanted, layout.dp, [Place("")] * 3)
     if batch is None:
@@ -121,7 +118,8 @@ def job_training(
 def batch_known(job: JobSpec) -> bool:
     """Whether the job gives its batch; otherwise the program chooses it."""
     asked = job.strategy
-    in_arguments = _number(given_values(job), (*MICRO_BATCH, *GLOBAL_BATCH)) is not None
+    names = (*BATCH_ARGUMENTS["micro_batch"], *BATCH_ARGUMENTS["global_batch"])
+    in_arguments = _number(given_values(job), names) is not None
     return job.strategy.name == "megatron" or bool(asked.micro_batch or asked.global_batch) or in_arguments
 
 

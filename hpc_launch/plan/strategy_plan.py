@@ -11,7 +11,7 @@ from hpc_launch.job.launcher import Parallel, Strategy, ZeroOptions
 from hpc_launch.job.shell_text import Text
 from hpc_launch.layouts.parallel_layout import Batch, ParallelLayout, settle
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
-from hpc_launch.model.megatron_options import arguments
+from hpc_launch.model.megatron_options import BATCH_ARGUMENTS, arguments
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StrategyPlan, StrategyResult, Variable
@@ -120,14 +120,7 @@ def _check_elastic(filler: ValueFiller, strategy: Strategy) -> None:
         filler.fault(FindingCode.STRATEGY_NOT_ELASTIC, message, ("strategy", "global_batch"), hint)
 
 
-_KEYS = {
-    "micro_batch_size": "micro_batch",
-    "per_device_train_batch_size": "micro_batch",
-    "train_micro_batch_size_per_gpu": "micro_batch",
-    "gradient_accumulation_steps": "gradient_accumulation",
-    "global_batch_size": "global_batch",
-}
-"""The key of `strategy:` behind an argument, by the names that Transformers, DeepSpeed and Megatron give them."""
+_KEYS = {name: key for key, names in BATCH_ARGUMENTS.items() for name in names}
 
 
 def is_batch_argument(name: str) -> bool:

@@ -167,7 +167,7 @@ def test_the_run_moves_to_another_first_host_with_its_records(hosts: Hosts) -> N
 def test_what_a_host_writes_without_a_connection_comes_later(hosts: Hosts) -> None:
     hosts.submit()
     wait_until(lambda: "node 1 begins" in hosts.log(), explain=hosts.batch_log, timeout=40, every=0.5)
-    hosts.on("n1", "pkill -KILL -u $UID -f '[s]sh: /tmp/hpc-launch-.*mux'")
+    hosts.on("n1", "pkill -KILL -u $UID -f '[s]sh: /tmp/hpc-launch-ssh-.*-copies-.*mux'")
     hosts.on("n2", f"touch {hosts.work}/go")
     hosts.on("n1", f"sleep 2 && touch {hosts.work}/go")
     hosts.until("COMPLETED")

@@ -111,7 +111,7 @@ class LocalScheduler(Scheduler):
             raise Unreachable(f"cannot warn {job_id}", hint)
         if not state.here:
             raise Unreachable(f"{job_id} runs on {state.place}", "run the command there")
-        warn_job(state)
+        signal_job(state, "warn")
 
     def cancel(self, job_id: str) -> None:
         state = _state(job_id)
@@ -119,7 +119,7 @@ class LocalScheduler(Scheduler):
             return
         if not state.here:
             raise Unreachable(f"{job_id} runs on {state.place}", "run `hpc-launch cancel` there")
-        end_job(state)
+        signal_job(state, "cancel")
 
 
 def supervisor_command(entry: local_jobs.LocalJob, submission: Submission) -> list[str]:
@@ -136,16 +136,11 @@ def _state(job_id: str) -> LocalState | None:
     return read_local_state(entry.folder, job_id) if entry is not None else None
 
 
-def end_job(state: LocalState) -> None:
-    """Cancel a job of this host."""
-    if state.supervised and state.pid is not None:
+def signal_job(state: LocalState, action: str) -> None:
+    """Cancel or warn a job of this host."""
+    if action == "cancel" and state.supervised and state.pid is not None:
         send(state.pid, signal.SIGTERM)
-
-
-def warn_job(state: LocalState) -> None:
-    """Send the warning signal to a job of this host."""
-    shell = state.batch_shell
-    if shell is not None:
+    if action == "warn" and (shell := state.batch_shell) is not None:
         send(shell, signal.SIGUSR1)
 
 

@@ -26,8 +26,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from hpc_launch.agent.fan_out import OPTIONS, SSH_FAILED, ask, last_line, one_login
-from hpc_launch.agent.fan_out import SSH as JOB_SSH
+from hpc_launch.agent.fan_out import OPTIONS, SSH_FAILED, ask, last_line, ssh_of
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.installed import AGENT, module_command
@@ -312,20 +311,17 @@ def main(arguments: list[str]) -> int:
     if action == "start":
         run_folder, job_id, *words = words
         end = words.index(SUPERVISOR)
-        problems = seen_from_here(words[:end], run_folder, (JOB_SSH[0], *one_login(job_id, make=True), *JOB_SSH[1:]))
+        problems = seen_from_here(words[:end], run_folder, ssh_of(job_id, make=True))
         tell(problems)
         return REFUSED if problems else supervise(words[end + 1 :])
-    from hpc_launch.schedulers.local.local_scheduler import current_state, end_job, warn_job
+    from hpc_launch.schedulers.local.local_scheduler import current_state, signal_job
 
     job_id, folder = words
     state = current_state(job_id, Path(folder))
     if state is None:
         return 0
     if not state.over and state.here:
-        if action == "cancel":
-            end_job(state)
-        elif action == "warn":
-            warn_job(state)
+        signal_job(state, action)
     sys.stdout.write(msgspec.json.encode(state).decode() + "\n")
     return 0
 

@@ -80,7 +80,7 @@ class SshScheduler(LocalScheduler):
         begin = exports(submission.environment)
         try:
             answer = on_host(host, [*begin, call("start", *words, *command[command.index(SUPERVISOR) :])], START_S)
-            if answer.code == os.EX_IOERR and hand_over_run(folder, host):
+            if answer.code == os.EX_IOERR and hand_over_run(folder, host, entry.job_id):
                 back = quote(str(folder.parents[1] / ELSEWHERE))  # the host may have had the run before
                 answer = on_host(host, [f"rm -f {back}", *begin, exec_line(command)])
         except Unreachable as error:
@@ -185,7 +185,7 @@ class SshScheduler(LocalScheduler):
             raise Unreachable(f"{host} gave an unexpected answer: {error}") from error
 
 
-def hand_over_run(attempt: Path, host: str) -> bool:
+def hand_over_run(attempt: Path, host: str, job_id: str) -> bool:
     """Copy the run of an attempt to a host, and note where it is; false if the host has the same folder.
 
     Raises NotWritten.
@@ -193,7 +193,7 @@ def hand_over_run(attempt: Path, host: str) -> bool:
     from hpc_launch.agent.copies import CopyError, give_run
 
     try:
-        if not give_run(str(attempt), host):
+        if not give_run(str(attempt), host, job_id):
             return False
     except (CopyError, OSError, subprocess.SubprocessError) as error:
         hint = "choose a `run_dir` that you may create on every host"
