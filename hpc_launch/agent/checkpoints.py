@@ -62,7 +62,8 @@ def newest_first(rule: CheckpointRule) -> List[CheckpointFound]:
         path = Path(entry.path)
         key = int(modified(path)) if word is None else int(word)
         if key >= 0:  # a time before 1970 is none
-            found[key] = CheckpointFound(path, None if word is None else key, _written(path))
+            inside = [modified(Path(one.path)) for one in entries(path)] if os.path.isdir(str(path)) else []
+            found[key] = CheckpointFound(path, None if word is None else key, max([modified(path), *inside]))
     return [found[key] for key in sorted(found, reverse=True)]
 
 
@@ -148,11 +149,6 @@ def _files(path: Path) -> Iterator[Path]:
         for name in names:
             if os.path.isfile(os.path.join(folder, name)):
                 yield Path(folder, name)
-
-
-def _written(path: Path) -> float:
-    inside = [modified(Path(entry.path)) for entry in entries(path)] if os.path.isdir(str(path)) else []
-    return max([modified(path), *inside])
 
 
 def modified(path: Path) -> float:

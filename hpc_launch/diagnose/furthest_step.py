@@ -28,7 +28,8 @@ class ProgressMeter:
     def __init__(self) -> None:
         self.steps = 0
         self._step: float | None = None
-        self._line = 0
+        self.line = 0
+        """The line of the last step."""
         self._time: float | None = None
         self._marks: list[int] = []
         self._done: tuple[int, str] = (0, "")
@@ -40,17 +41,12 @@ class ProgressMeter:
         self._counters: dict[int, _Counter] = {}
         self._reports: dict[str, int] = {}
 
-    @property
-    def line(self) -> int:
-        """The line of the last step."""
-        return self._line
-
     def see(self, kind: int, text: str, line: int, time: float | None) -> None:
         """Take one line."""
         if kind & Kind.LOSS:
             self._loss(text, line)
         if kind & Kind.STEP and self._is_step(text, line):
-            self._line, self._time = line, time
+            self.line, self._time = line, time
             self._after.clear()
             return
         if kind & Kind.DEATH:
@@ -62,7 +58,7 @@ class ProgressMeter:
             self._bad = (line, text.strip()[:300])
         if kind & Kind.REPORT and len(self._reports) < _FORMS:
             self._reports.setdefault(_NUMBERS.sub("#", text[:60]), line)
-        if line > self._line and len(self._after) < _AFTER:
+        if line > self.line and len(self._after) < _AFTER:
             key = _NUMBERS.sub("#", text[:120])
             before = self._after.get(key)
             self._after[key] = (
@@ -88,10 +84,10 @@ class ProgressMeter:
         report = max(self._reports.values(), default=0)
         return msgspec.structs.replace(
             scan,
-            steps_seen=self.steps if self._line >= begins else 0,
+            steps_seen=self.steps if self.line >= begins else 0,
             last_step=int(step) if step is not None else None,
             last_total=total,
-            last_progress_line=self._line,
+            last_progress_line=self.line,
             complete=bool(counters) and not open_,
             report_line=report if report >= max(begins, scan.lines - _LAST_WORDS, 1) else 0,
             success_line=self._done[0] if self._done[0] >= begins else 0,
@@ -147,7 +143,7 @@ class ProgressMeter:
         if not self._after or len(self._after) > 12:
             return 0.0, 0, ""
         repeated = [entry for entry in self._after.values() if entry.count > 1]
-        if not repeated or not self._line:
+        if not repeated or not self.line:
             return 0.0, 0, ""
         last = max(repeated, key=lambda entry: entry.line)
         begun = self._time if self._time is not None else last.first

@@ -33,7 +33,8 @@ class Tracebacks:
     """Tracks the open traceback of each rank."""
 
     def __init__(self) -> None:
-        self._open: dict[int | None, int] = {}
+        self.unfinished: dict[int | None, int] = {}
+        """The lines of the tracebacks that have not ended, by rank."""
         self._frames: dict[int | None, tuple[str, int]] = {}
         self._ignored: dict[int | None, int] = {}
         self._opened = 0
@@ -42,7 +43,7 @@ class Tracebacks:
 
     def busy(self, number: int) -> bool:
         """Whether this line may belong to an open traceback."""
-        return (bool(self._open) and number <= self._opened + _LONGEST) or self._frame_line == number - 1
+        return (bool(self.unfinished) and number <= self._opened + _LONGEST) or self._frame_line == number - 1
 
     def takes(self, line: LogLine, number: int) -> bool:
         """Whether the line is the header, a frame or a source line of a traceback, which rules must ignore."""
@@ -50,7 +51,7 @@ class Tracebacks:
             self._ignored[line.rank] = number
         if "Traceback (most recent" in line.body:
             self._ignored[line.rank] = number if self._ignored.get(line.rank, -2) == number - 1 else -2
-            self._open[line.rank] = number
+            self.unfinished[line.rank] = number
             self._opened = number
             self._stack[line.rank] = []
             return True
@@ -66,14 +67,14 @@ class Tracebacks:
 
     def ends(self, line: LogLine, number: int, *, known: bool) -> bool:
         """Whether the line is the exception that ends a traceback. `known`: a rule matches it."""
-        begun = self._open.get(line.rank)
+        begun = self.unfinished.get(line.rank)
         if begun is None or line.body.startswith(_INSIDE):
             return False
         if not known and not _EXCEPTION.match(line.body):
             if number - begun > _LONGEST:
-                del self._open[line.rank]
+                del self.unfinished[line.rank]
             return False  # torn: lines of several ranks may be interleaved
-        del self._open[line.rank]
+        del self.unfinished[line.rank]
         return True
 
     def ignored(self, line: LogLine) -> bool:
@@ -89,11 +90,6 @@ class Tracebacks:
         """The failure class that the frames of the exception show; empty if they show none."""
         _, at = self._frames.get(rank, ("", 0))
         return owner(self._stack.get(rank, ()), exception) if 0 <= number - at <= _NEAR else ""
-
-    @property
-    def unfinished(self) -> list[tuple[int | None, int]]:
-        """The tracebacks that have not ended: rank and line."""
-        return list(self._open.items())
 
 
 _BY_DEEPSPEED = re.compile(r"(?:\[[A-Z]{4,8}\] )?\[(?:launch|runner|multinode_runner)\.py:\d+:\w+\] ")
@@ -139,7 +135,7 @@ class RuleHits:
     def finish(self, time: float | None) -> list[Hit]:
         """The hits, by line; with the tracebacks in which the log breaks off, if nothing else says why."""
         if all(hit.faint for first, _ in self._hits.values() for hit in first):
-            for rank, number in self._traces.unfinished:
+            for rank, number in self._traces.unfinished.items():
                 self._add("py-traceback", {}, LogLine("Traceback (most recent call last):", rank), number, time)
         hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]
         if self._log.node is None and all(hit.rank is None for hit in hits):  # then nothing shows another node

@@ -67,23 +67,13 @@ class LogScanner:
         units: int = UNITS,
     ) -> None:
         self._rules = rules
-        self._lines = LineReader(rules, LogScan(name, source, node, rank), units)
+        self.lines = LineReader(rules, LogScan(name, source, node, rank), units)
         self._rest = bytearray()
         self._size = self._line = 0
         self._passed: set[bytes] = set()
         """Forms of lines without a word of a rule that is not used up."""
         self._read: Counter[int] = Counter()
         """How many lines with a word, by its number, were matched."""
-
-    @property
-    def left(self) -> int:
-        """How much of the work is left."""
-        return self._lines.left
-
-    @property
-    def matched(self) -> int:
-        """How many lines were matched against the rules, which takes most of the time."""
-        return self._lines.matched
 
     def feed(self, chunk: bytes) -> None:
         """Scan the next chunk, which may end anywhere."""
@@ -102,7 +92,7 @@ class LogScanner:
         if len(self._rest) > ENDS:
             self._scan(len(self._rest) - ENDS)
         self._scan(len(self._rest), last=True)
-        return self._lines.finish(self._line)
+        return self.lines.finish(self._line)
 
     def _scan(self, size: int, *, last: bool = False) -> None:
         """Scan the whole lines in the next `size` bytes; all of them if there is no end of a line."""
@@ -118,8 +108,8 @@ class LogScanner:
         if ended:
             del forms[-1]
         count, first = len(forms), self._line + 1
-        words = self._words(forms) if self.left > 0 else {}
-        busy = self._lines.busy(first)
+        words = self._words(forms) if self.lines.left > 0 else {}
+        busy = self.lines.busy(first)
         wanted: Iterable[int] = range(count)
         if not all_of_them:
             wanted = [number for number, form in enumerate(forms) if form in words] if words else []
@@ -130,9 +120,9 @@ class LogScanner:
         at = 0
         for number in wanted:
             at = max(at, number)
-            while at == number or (at < count and self._lines.busy(first + at)):
+            while at == number or (at < count and self.lines.busy(first + at)):
                 look = at >= always or self._counts(words, forms[at])
-                self._lines.take(lines[at - skipped], first + at, look=look)
+                self.lines.take(lines[at - skipped], first + at, look=look)
                 at += 1
         self._line += count - (not ended and not last)  # the rest belongs to the same line
 
@@ -141,7 +131,7 @@ class LogScanner:
         fresh = [form for form in dict.fromkeys(forms) if form not in self._passed]
         text = b"\n".join(fresh)
         found = list(self._rules.words_in(text.lower()))
-        self._lines.left -= WORD_UNITS * len(found)
+        self.lines.left -= WORD_UNITS * len(found)
         words: dict[bytes, list[int]] = {}
         used_up = {word for word, count in self._read.items() if count >= USED_UP}
         for word, position in found:
@@ -156,7 +146,7 @@ class LogScanner:
     def _counts(self, words: dict[bytes, list[int]], form: bytes) -> bool:
         """Count the words of a line; false if all of them, or the whole budget, are used up."""
         numbers = words.get(form)
-        if numbers is None or self.left <= 0:
+        if numbers is None or self.lines.left <= 0:
             return False
         count = min(self._read[number] for number in numbers)
         self._read.update(number for number in numbers if number >= len(LANDMARKS))
@@ -168,6 +158,7 @@ class LineReader:
 
     def __init__(self, rules: Rulebook, log: LogScan, units: int) -> None:
         self.left, self.matched = units, 0
+        """How much of the work is left, and how many lines were matched against the rules, which takes most of it."""
         self._rules, self._log = rules, log
         self._labelled = self._unlabelled = 0
         self._task: int | None = None

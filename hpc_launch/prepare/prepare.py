@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +39,8 @@ from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.this_machine import NOT_SET_HERE
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from hpc_launch.model.model_config import ModelConfig
     from hpc_launch.plan.job_estimate import JobEstimate
     from hpc_launch.plan.strategy_files import UserStrategyConfig
@@ -117,20 +119,34 @@ class CheckedJob(Struct, frozen=True):
     """The memory of its model, if the model is known and the layout is valid."""
 
 
-def check_job(
-    job_file: JobSource,
-    *,
-    site: str | None = None,
-    sets: Sequence[str] = (),
-    job_folder: str | None = None,
-    anywhere: bool = False,
-    avoid: Sequence[str] = (),
-    sources: JobSources | None = None,
-) -> CheckedJob:
-    """Check a job file; the other arguments are those of `prepare_job`. Raises Refused if it cannot be read at all."""
-    away = is_elsewhere if anywhere else None
-    sources = sources or read_sources(job_file, site=site, sets=sets, detect=detect_site)
-    loaded = resolve(sources, sets=sets, job_folder=job_folder, elsewhere=away, avoid=avoid)
+class Preparation(TypedDict, total=False):
+    """How a job file is prepared."""
+
+    site: str | None
+    """Name or path of the site profile; detected without."""
+    sets: Sequence[str]
+    """Values of `--set`."""
+    job_folder: str | None
+    """Base of relative paths; by default the folder of the job file."""
+    anywhere: bool
+    """Whether a site may be one that this machine does not belong to: then warn of what only the site itself knows."""
+    avoid: Sequence[str]
+    """Hosts that the run excludes, where no scheduler chooses them."""
+    sources: JobSources | None
+    """The files of the job, where they were read already."""
+
+
+def load_job(job_file: JobSource, **how: Unpack[Preparation]) -> tuple[JobSources, Loaded]:
+    """Read the files of a job, unless that was done, and merge them. Raises Refused if they cannot be read at all."""
+    sets, away = how.get("sets", ()), is_elsewhere if how.get("anywhere") else None
+    sources = how.get("sources") or read_sources(job_file, site=how.get("site"), sets=sets, detect=detect_site)
+    folder, avoid = how.get("job_folder"), how.get("avoid", ())
+    return sources, resolve(sources, sets=sets, job_folder=folder, elsewhere=away, avoid=avoid)
+
+
+def check_job(job_file: JobSource, **how: Unpack[Preparation]) -> CheckedJob:
+    """Check a job file. Raises Refused if it cannot be read at all."""
+    loaded = load_job(job_file, **how)[1]
     resolved = loaded.resolved
     user_config, config_findings = _read_user_config(resolved)
     model, model_findings = _read_model(resolved)
@@ -146,30 +162,9 @@ def check_job(
     return CheckedJob(loaded, plan, findings, job_size(ValueFiller(resolved, [])), model, estimate)
 
 
-def prepare_job(
-    job_file: JobSource,
-    *,
-    site: str | None = None,
-    sets: Sequence[str] = (),
-    job_folder: str | None = None,
-    anywhere: bool = False,
-    avoid: Sequence[str] = (),
-    sources: JobSources | None = None,
-) -> PreparedJob:
-    """Prepare a job file for submission. Raises Refused with all errors at once.
-
-    Args:
-        job_file: The job file.
-        site: Name or path of the site profile; detected if None.
-        sets: Values of `--set`.
-        job_folder: Base of relative paths; by default the folder of the job file.
-        anywhere: Accept a site that this machine does not belong to: warn of what only the site itself knows.
-        avoid: Hosts that the run excludes, where no scheduler chooses them.
-        sources: The files of the job, where they were read already.
-    """
-    checked = check_job(
-        job_file, site=site, sets=sets, job_folder=job_folder, anywhere=anywhere, avoid=avoid, sources=sources
-    )
+def prepare_job(job_file: JobSource, **how: Unpack[Preparation]) -> PreparedJob:
+    """Prepare a job file for submission. Raises Refused with all errors at once."""
+    checked = check_job(job_file, **how)
     loaded, plan, findings = checked.loaded, checked.plan, checked.findings
     if plan is None or errors(findings):
         raise Refused(findings)

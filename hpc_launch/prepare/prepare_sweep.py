@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -14,12 +15,14 @@ from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.job_file import JobSource, override_layer
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of
 from hpc_launch.plan.strategy_plan import is_batch_argument
-from hpc_launch.prepare.prepare import PreparedJob, detect_site, is_elsewhere, prepare_job
+from hpc_launch.prepare.prepare import Preparation, PreparedJob, load_job, prepare_job
 from hpc_launch.runs.groups.array_tasks import filled
 from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.records.plan_record import plan_record
-from hpc_launch.sites.load_layers import JobSources, read_sources, resolve
 from hpc_launch.sites.resolved import Resolved
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MOST_FAULTY = 5
 """Points whose errors are reported."""
@@ -53,22 +56,11 @@ class PreparedSweep(Struct, frozen=True):
 
 
 def prepare_sweep(
-    job_file: JobSource,
-    *,
-    site: str | None = None,
-    sets: Sequence[str] = (),
-    job_folder: str | None = None,
-    anywhere: bool = False,
-    sources: JobSources | None = None,
-    points: tuple[SweepPoint, ...] | None = None,
+    job_file: JobSource, *, points: tuple[SweepPoint, ...] | None = None, **how: Unpack[Preparation]
 ) -> PreparedSweep:
-    """Prepare all points of a job file. Raises Refused with the errors of the first few points that have any.
-
-    `sources`: the files of the job, where they were read already. `points`: only these.
-    """
-    sources = sources or read_sources(job_file, site=site, sets=sets, detect=detect_site)
-    away = is_elsewhere if anywhere else None
-    resolved = resolve(sources, sets=sets, job_folder=job_folder, elsewhere=away).resolved
+    """Prepare all points of a job file, or these. Raises Refused with the errors of the first few that have any."""
+    sources, loaded = load_job(job_file, **how)
+    resolved = loaded.resolved
     sweep, place = resolved.job.sweep or Sweep(), resolved.place("sweep")
     if resolved.site.scheduler.type == "ssh":
         message = f"site {resolved.site.name} has no queue for the points of a sweep"
@@ -82,8 +74,8 @@ def prepare_sweep(
             raise Refused([Finding(FindingCode.INVALID_SWEEP, str(fault), at, fault.hint)]) from fault
 
     def job(more: Sequence[str]) -> PreparedJob:
-        all_sets = [*sets, *more]
-        return prepare_job(job_file, sets=all_sets, job_folder=job_folder, anywhere=anywhere, sources=sources)
+        own: Preparation = {**how, "sets": [*how.get("sets", ()), *more], "sources": sources}
+        return prepare_job(job_file, **own)
 
     shared = _shared_job(points, job)
     own, warnings = _prepare_points(points if shared is None else points[:1], job, place)

@@ -124,7 +124,7 @@ def scans(attempt: AttemptFolder, rules: Rulebook, nodes: tuple[str, ...]) -> It
         scanner = LogScanner(rules, name, source=number, node=node, rank=log.rank, units=left)
         with suppress(OSError):
             yield read_chunks(log.path, scanner)
-        left = max(scanner.left, UNITS // 20)
+        left = max(scanner.lines.left, UNITS // 20)
     failures = tuple(_worker_failures(attempt, nodes))
     if failures:
         yield LogScan("error files", source=_ERROR_FILES, workers=failures)

@@ -181,7 +181,7 @@ def test_a_log_of_nothing_but_different_errors(at: int) -> None:
     scanner.feed("".join(line + "\n" for line in lines).encode())
     found = diagnose(Evidence(logs=(scanner.finish(),)), BOOK)
     assert (found.failure_class, found.evidence[0].line) == ("cuda_oom", at + 1)
-    assert scanner.matched < 5_000
+    assert scanner.lines.matched < 5_000
 
 
 def test_the_first_and_the_last_of_many_different_errors_are_kept() -> None:
@@ -234,7 +234,7 @@ def test_a_log_of_tracebacks_takes_limited_work() -> None:
     scanner = LogScanner(BOOK, "x", units=1_000_000)
     scanner.feed(b"Traceback (most recent call last):\n" * 20_000 + f"{OOM}\n".encode())
     found = scanner.finish()
-    assert scanner.matched < 2_000 + LAST_LINES
+    assert scanner.lines.matched < 2_000 + LAST_LINES
     assert [hit.line for hit in found.hits if hit.rule == "cuda-oom"] == [20_001]
 
 

@@ -23,14 +23,9 @@ from hpc_launch.plan.strategies.config_file import ConfigFile, Kind, LibraryKeys
 Reader = Literal["accelerate", "trainer"]
 
 _PRECISIONS = {
-    "BFLOAT16": "bf16",
-    "BF16": "bf16",
-    "FLOAT16": "fp16",
-    "FP16": "fp16",
-    "FLOAT32": "no",
-    "FP32": "no",
-    "NONE": "no",
-    "NO": "no",
+    **dict.fromkeys(("BFLOAT16", "BF16"), "bf16"),
+    **dict.fromkeys(("FLOAT16", "FP16"), "fp16"),
+    **dict.fromkeys(("FLOAT32", "FP32", "NONE", "NO"), "no"),
 }
 
 
