@@ -134,7 +134,7 @@ class Candidate(Struct, frozen=True):
     by_slurm: bool = False
     """Slurm itself wrote the line: no output of the training."""
     code: int | None = None
-    """It only reports how a process ended: as in process_ends.py."""
+    """It only reports how a process ended: as in meanings.py."""
 
     @property
     def band(self) -> int:

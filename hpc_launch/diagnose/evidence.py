@@ -48,7 +48,7 @@ class Hit(Struct, frozen=True):
     later_success: bool = False
     """Whether the log reports success after this line."""
     code: int | None = None
-    """How a process ended, where the line reports that: -N for signal N, else its exit code (process_ends.py)."""
+    """How a process ended, where the line reports that: -N for signal N, else its exit code (meanings.py)."""
 
 
 class WorkerFailure(Struct, frozen=True):

@@ -4,7 +4,7 @@
    job and its nodes, Slurm's own lines in their own form, and the order of the ends by the clock of their host.
 2. What the watcher saw: which rank ended or stopped first, where it stood, and that nothing went on any more.
 3. What the launcher reports: torchrun's list and error files, the code that DeepSpeed passes on.
-4. What an exception is: its type, its errno, and the code that raised it (raised_by.py).
+4. What an exception is: its type, its errno, and the code that raised it (meanings.py).
 5. Words, last. What a program prints never outranks the others.
 
 The rank that ended first failed first: by its own exception if it has one, else by the way it ended, unless it only
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import process_ends
+from hpc_launch.diagnose import meanings
 from hpc_launch.diagnose.diagnosis import CONSEQUENCE, SYMPTOM, Candidate, Quote
 from hpc_launch.diagnose.evidence import AgentNote, Evidence, NodeExit, WorkerFailure
 from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS, counted
@@ -33,7 +33,7 @@ _WAITS = frozenset({"rdzv_timeout", "rdzv_connect"})
 _ENDED = frozenset({"death", "oom_kill", "spared", "left"})
 _NEAR_S = 30.0
 """So long before a silence was seen to begin may the end of the rank lie that the others wait for."""
-_BY_OTHERS = frozenset({process_ends.KILL, process_ends.ABORT})
+_BY_OTHERS = frozenset({meanings.KILL, meanings.ABORT})
 """Signals by which launchers, after SIGTERM, and NCCL's watchdog end a rank for another one."""
 
 
@@ -46,7 +46,7 @@ class RankEnd(Struct, frozen=True):
     time: float | None = None
     """When it failed, as exactly as known: an exception comes before the end of its process."""
     code: int | None = None
-    """As in process_ends.py; None where nobody saw it."""
+    """As in meanings.py; None where nobody saw it."""
     memory: bool | None = None
     """Whether the kernel killed it for lack of memory; None if unknown."""
     gone: float | None = None
@@ -109,7 +109,7 @@ def _by_ends(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) ->
     if own is not None:
         return own
     lost = choose([one for one in spoken if one.rank == first.rank or (one.rank is None and first.code in (None, 1))])
-    if first.code == process_ends.ABORT and spoken:  # an exception of C++ ends its process in this way: NCCL's watchdog
+    if first.code == meanings.ABORT and spoken:  # an exception of C++ ends its process in this way: NCCL's watchdog
         after = any(end.rank == root.rank and _may_come_before(first, end) for end in ends)
         if lost or not after or root.failure_class == "nccl_timeout":
             return lost or root
@@ -123,7 +123,7 @@ def first_of(ends: Sequence[RankEnd], solid: Sequence[Candidate]) -> RankEnd | N
     a cause of its own; else none."""
     tied = [end for end in ends if end.time == ends[0].time] if ends[0].gone is not None else list(ends[:1])
     if len(tied) > 1:
-        tied = [end for end in tied if end.code != process_ends.TERMINATED and not _is_victim(end, solid)]
+        tied = [end for end in tied if end.code != meanings.TERMINATED and not _is_victim(end, solid)]
     if len(tied) > 1:
         tied = [end for end in tied if _own(end, solid) or end.code not in (None, 0, 1)]
     return tied[0] if len(tied) == 1 else None
@@ -140,13 +140,13 @@ def _may_come_before(end: RankEnd, victim: RankEnd) -> bool:
     """Whether it may be the loss of this one that the victim reports: an end that others cause by no signal or code of
     theirs, or one that was seen no later."""
     alone = (end.code or 0) > 1 or (_is_sudden(end) and end.code not in _BY_OTHERS)
-    at_once = end.gone is not None and end.gone == victim.gone and end.code != process_ends.TERMINATED
+    at_once = end.gone is not None and end.gone == victim.gone and end.code != meanings.TERMINATED
     return alone or at_once or _before(end, victim)
 
 
 def _is_sudden(end: RankEnd) -> bool:
     """Whether a signal ended it that no launcher sends, before any exception."""
-    return end.code is not None and end.code < 0 and end.code != process_ends.TERMINATED and not end.raised
+    return end.code is not None and end.code < 0 and end.code != meanings.TERMINATED and not end.raised
 
 
 def _is_victim(end: RankEnd, solid: Sequence[Candidate]) -> bool:
@@ -180,7 +180,7 @@ def _of_end(end: RankEnd, solid: Sequence[Candidate]) -> Candidate:
     reported = choose([one for one in solid if one.rank == end.rank and one.code is not None and one.code == end.code])
     if reported is not None:
         return _at(reported, end)
-    found = process_ends.meaning(end.code, end.memory if end.code is not None or end.memory else None)
+    found = meanings.meaning(end.code, end.memory if end.code is not None or end.memory else None)
     cause = found.cause or ("task_exit_nonzero" if (end.code or 0) > 0 else "task_died_by_signal")
     return Candidate(
         found.failure_class, cause, found.order, (end.quote,), end.node, end.rank, end.time, verdict=found.verdict,
@@ -217,7 +217,7 @@ def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
             found.setdefault(told.rank, _reported(told, evidence))
     ends = list(found.values()) or [RankEnd(one.rank or 0, one.quotes[-1], one.node, code=one.code) for one in lines]
     # A launcher ends others, by SIGTERM, only after one has failed.
-    asked = [end for end in ends if end.code == process_ends.TERMINATED]
+    asked = [end for end in ends if end.code == meanings.TERMINATED]
     asked = [end for end in asked if any(one.code != 0 and _before(one, end) for one in ends)]
     ends = [end for end in ends if end not in asked] or ends
     return sorted(ends, key=lambda one: math.inf if one.time is None else one.time)
@@ -225,7 +225,7 @@ def first_ends(evidence: Evidence, solid: Sequence[Candidate]) -> list[RankEnd]:
 
 def _reported(one: NodeExit | WorkerFailure, evidence: Evidence) -> RankEnd:
     code, line = (one.code, 0) if isinstance(one, NodeExit) else (one.exit_code, one.exit_line)
-    quote, code = Quote(one.file, line, f"it ended with {code}"), code and process_ends.unfolded(code)
+    quote, code = Quote(one.file, line, f"it ended with {code}"), code and meanings.unfolded(code)
     memory = counted(one.rank, one.node, evidence)
     noted = one.time if isinstance(one, NodeExit) else None
     return RankEnd(one.rank or 0, quote, one.node or None, one.time, code, memory, noted=noted)
@@ -238,7 +238,7 @@ def _of_note(note: AgentNote, known: int | None) -> RankEnd:
         quote=Quote(note.file, 0, note.text),
         node=note.node,
         time=note.time if note.raised is None else note.raised,
-        code=None if code is None else process_ends.unfolded(code),
+        code=None if code is None else meanings.unfolded(code),
         memory={"oom_kill": True, "spared": False}.get(note.kind, note.oom_kill),
         gone=note.time,
         raised=note.raised is not None,

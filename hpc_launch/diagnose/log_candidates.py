@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import process_ends, raised_by
+from hpc_launch.diagnose import meanings
 from hpc_launch.diagnose.diagnosis import SYMPTOM, Candidate, Quote
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan
 from hpc_launch.diagnose.log_line import parse
@@ -140,7 +140,7 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             well = (hit.later_success or reached > hit.line) and not ended_badly
             done = well and failed_last <= max(scan.success_line, reached)
             is_end = "bystander" in rule.marks or (
-                hit.code is not None and (hit.code > 0 or hit.code in (process_ends.KILL, process_ends.TERMINATED))
+                hit.code is not None and (hit.code > 0 or hit.code in (meanings.KILL, meanings.TERMINATED))
             )
             if is_end and killed_from < hit.line:
                 candidate = replace(candidate, order=ENDED_BY_OTHERS)
@@ -197,13 +197,13 @@ def of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> 
     if (rule.id == "checkpoint-misfit" and not hit.text.endswith("'")) or owned == failure_class:
         owned = ""
     if owned:
-        failure_class, cause, order = owned, raised_by.cause_of(owned), min(order, 39)
+        failure_class, cause, order = owned, meanings.cause_of(owned), min(order, 39)
     verdict, advice = rule.verdict, rule.advice
     if hit.code is not None:
         memory = counted(hit.rank, hit.node, evidence)
         if memory is None and rule.id == "slurm-task-signal":  # srun calls a kill for lack of memory by its name
             memory = False
-        ended = process_ends.meaning(hit.code, memory)
+        ended = meanings.meaning(hit.code, memory)
         failure_class, order = ended.failure_class, max(order, ended.order)
         cause, verdict = ended.cause or cause, ended.verdict or verdict
         advice = ended.advice if hit.code < 0 else advice or ended.advice

@@ -1,6 +1,6 @@
 """Collect the rule hits of a log: a bounded number per rule, with place, time and the code that raised an exception.
 
-Python tracebacks of many ranks are followed; raised_by.py tells what an exception means there.
+Python tracebacks of many ranks are followed; meanings.py tells what an exception means there.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from hpc_launch.diagnose.evidence import Hit, LogScan
 from hpc_launch.diagnose.log_line import FAINT, LogLine, line_time, year_of
-from hpc_launch.diagnose.process_ends import TERMINATED, code_of
-from hpc_launch.diagnose.raised_by import owner
+from hpc_launch.diagnose.meanings import TERMINATED, code_of, owner
 from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.diagnose.torchrun_failures import WorkerBlocks
 

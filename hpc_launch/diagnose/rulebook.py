@@ -33,7 +33,7 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     match: str | list[str]
     """Regular expressions, searched in the line without colours and rank prefix. Groups:
     `node` (who is at fault), `index` (its number in the job), `at` (a node that is only mentioned), `rank`, `peer` (an
-    address), `how` (how a process ended: a code, or the name of a signal; process_ends.py knows what it means)."""
+    address), `how` (how a process ended: a code, or the name of a signal; meanings.py knows what it means)."""
     examples: list[str]
     """Lines that must match; the tests run them."""
     source: str
@@ -41,7 +41,7 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     marks: frozenset[Mark] = frozenset()
     """What its lines show beyond the cause. `last`: they end a job, whatever is printed after them. `failed`: a
     launcher failed. `ends_others`: after them a launcher ends the processes that are left. `bystander`: after those,
-    it ended a process. `by_owner`: the code that raised the exception tells what it means (raised_by.py)."""
+    it ended a process. `by_owner`: the code that raised the exception tells what it means (meanings.py)."""
     role: Role = "root"
     """`setup`: a command of the job's script before its program, after whose failure the script continues."""
     order: int = 20

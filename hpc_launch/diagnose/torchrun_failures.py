@@ -7,7 +7,7 @@ import re
 
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import process_ends
+from hpc_launch.diagnose import meanings
 from hpc_launch.diagnose.diagnosis import Candidate
 from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan, WorkerFailure
 from hpc_launch.diagnose.log_candidates import is_denied, of_hit
@@ -106,7 +106,7 @@ def workers_of(evidence: Evidence) -> list[WorkerFailure]:
     """Failed workers that torchrun did not end itself, by SIGTERM, unless that ended all of them; earliest first.
     torchrun's own claim only breaks ties."""
     every = [worker for scan in evidence.logs for worker in scan.workers]
-    workers = [worker for worker in every if worker.exit_code != process_ends.TERMINATED] or every
+    workers = [worker for worker in every if worker.exit_code != meanings.TERMINATED] or every
     return sorted(
         workers,
         key=lambda worker: (

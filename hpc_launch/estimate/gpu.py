@@ -58,8 +58,8 @@ class GpuFigures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str
 
 
-class UnknownGpu(Struct, frozen=True, kw_only=True):
-    """No figures: why, and what would help."""
+class Unknown(Struct, frozen=True):
+    """Why something is not known, and what would help."""
 
     reason: str
     hint: str
@@ -71,18 +71,18 @@ def published_gpus() -> list[GpuFigures]:
     return rows
 
 
-def gpu_of_node_class(name: str, node: NodeClass, site_fabric: Fabric) -> Gpu | UnknownGpu:
+def gpu_of_node_class(name: str, node: NodeClass, site_fabric: Fabric) -> Gpu | Unknown:
     """The GPU of a site profile's node class: by `gpu_type`, else by the class's name, else by its description."""
     fabric, _ = overlay_fabric(site_fabric, node.fabric)
     if not node.gpus:
-        return UnknownGpu(reason=f"nodes of class {name} have no GPUs", hint="choose a queue with GPUs")
+        return Unknown(reason=f"nodes of class {name} have no GPUs", hint="choose a queue with GPUs")
     names = [node.gpu_type or "", name, node.about]
     return find_gpu(names, memory=node.gpu_memory, per_node=node.gpus, fabric=fabric.kind)
 
 
 def find_gpu(
     names: Sequence[str], *, memory: int | None = None, per_node: int, fabric: str | None = None
-) -> Gpu | UnknownGpu:
+) -> Gpu | Unknown:
     """The GPU that the first telling name means. `memory` in MiB decides between its sizes.
 
     Form words (`pcie`, `nvl`) count wherever they occur. Two GPUs in one name, or a size that is not for sale, are
@@ -93,25 +93,25 @@ def find_gpu(
         rows = [row for row in published_gpus() if _named(row, name.lower(), everything)]
         if rows:
             found = _of_size(rows, memory or _size_in(name))
-            return found if isinstance(found, UnknownGpu) else _figures(found, memory, per_node, fabric)
+            return found if isinstance(found, Unknown) else _figures(found, memory, per_node, fabric)
     given = next((name for name in names if name), "")
-    return UnknownGpu(
+    return Unknown(
         reason=f"no figures for GPU {given}" if given else "the GPU's type is unknown",
         hint="set `gpu_type` and `gpu_memory` of the node class, such as h100 and 80G",
     )
 
 
-def _of_size(rows: list[GpuFigures], memory: int | None) -> GpuFigures | UnknownGpu:
+def _of_size(rows: list[GpuFigures], memory: int | None) -> GpuFigures | Unknown:
     families = sorted({row.words[0] for row in rows})
     if len(families) > 1:
-        return UnknownGpu(reason="the name fits " + " and ".join(families), hint="set `gpu_type` of the node class")
+        return Unknown(reason="the name fits " + " and ".join(families), hint="set `gpu_type` of the node class")
     fitting = [row for row in rows if memory is None or abs(row.memory / memory - 1) <= _MEMORY_TOLERANCE]
     if len(fitting) != 1:
         sizes = ", ".join(row.name for row in rows)
         if memory is None:
-            return UnknownGpu(reason=f"it may be any of: {sizes}", hint="set `gpu_memory` of the node class")
+            return Unknown(reason=f"it may be any of: {sizes}", hint="set `gpu_memory` of the node class")
         reason = f"no figures for a GPU of {memory / 1024:.0f} GiB among: {sizes}"
-        return UnknownGpu(reason=reason, hint="check `gpu_memory`")
+        return Unknown(reason=reason, hint="check `gpu_memory`")
     return fitting[0]
 
 

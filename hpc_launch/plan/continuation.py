@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.patterns import compiled
@@ -16,22 +15,15 @@ from hpc_launch.plan.recorded_parts import CheckpointPlan
 RUN_DIR = RUNTIME["run.dir"]
 
 
-class Format(NamedTuple):
-    """How a library names its checkpoints."""
-
-    pattern: str
-    complete: tuple[str, ...] = ()
-    latest: str | None = None
-
-
 FORMATS = {
     # transformers/trainer.py, _save_checkpoint: the state is the last file that rank 0 writes.
-    "huggingface": Format(r"checkpoint-(\d+)", ("trainer_state.json",)),
+    "huggingface": CheckpointPlan(pattern=r"checkpoint-(\d+)", complete=("trainer_state.json",)),
     # lightning/pytorch/callbacks/model_checkpoint.py: `epoch=3-step=120.ckpt`, put renamed into place when complete.
-    "lightning": Format(r".*step=(\d+).*\.ckpt"),
+    "lightning": CheckpointPlan(pattern=r".*step=(\d+).*\.ckpt"),
     # deepspeed/runtime/engine.py, save_checkpoint: `latest` is written after rank 0 has written its part.
-    "deepspeed": Format(r"global_step(\d+)", (), "latest"),
+    "deepspeed": CheckpointPlan(pattern=r"global_step(\d+)", latest="latest"),
 }
+"""How libraries name their checkpoints."""
 
 
 def continuation(filler: ValueFiller) -> Continuation:
@@ -49,14 +41,14 @@ def continuation(filler: ValueFiller) -> Continuation:
 def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     """Where checkpoints are; None if the job does not say, or with a finding if the setting cannot be used."""
     asked = filler.resolved.job.checkpoint
-    known = FORMATS[asked.format] if asked.format else None
-    pattern = asked.pattern or (known.pattern if known else None)
+    known = FORMATS[asked.format] if asked.format else CheckpointPlan()
+    pattern = asked.pattern or known.pattern
     if asked.dir is None:
-        if asked.pattern or known or asked.complete or asked.latest or asked.resume.args or asked.resume.env:
+        if pattern or asked.complete or asked.latest or asked.resume.args or asked.resume.env:
             message, hint = "the checkpoint folder is not set", "add `dir:`, for example `dir: ${run.dir}/checkpoints`"
             filler.fault(FindingCode.CHECKPOINTS_NOT_LOCATED, message, ("checkpoint",), hint)
         return None
-    if pattern is None:
+    if not pattern:
         message, hint = "the name pattern of checkpoints is not set", r"add `pattern: 'step-(\d+)'`, or a `format`"
         filler.fault(FindingCode.CHECKPOINTS_NOT_LOCATED, message, ("checkpoint", "dir"), hint)
         return None
@@ -75,8 +67,8 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     return CheckpointPlan(
         dir=tuple(part if isinstance(part, str) else None for part in folder),
         pattern=pattern,
-        complete=complete or (known.complete if known else ()),
-        latest=latest or (known.latest if known else None),
+        complete=complete or known.complete,
+        latest=latest or known.latest,
     )
 
 

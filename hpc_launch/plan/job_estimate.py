@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.estimate.compare_layouts import EVERYTHING, Choices
-from hpc_launch.estimate.gpu import Gpu, UnknownGpu, gpu_of_node_class
+from hpc_launch.estimate.gpu import Gpu, Unknown, gpu_of_node_class
 from hpc_launch.estimate.memory import MemoryEstimate, memory, reductions
 from hpc_launch.estimate.training_setup import Framework, Optimizer, Recompute, Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
@@ -49,13 +49,6 @@ class JobTraining(Struct, frozen=True):
     assumed: tuple[str, ...]
 
 
-class UnknownTraining(Struct, frozen=True):
-    """Why a job's memory is not known, and what would help."""
-
-    reason: str
-    hint: str
-
-
 def job_layout(job: JobSpec, size: JobSize) -> ParallelLayout:
     """The layout of the job's processes. Batch sizes are those of `parallel:` for Megatron, else of `strategy:`."""
     layout = ParallelLayout(job.parallel or Parallel(), size.processes(job.max_nodes))
@@ -77,13 +70,13 @@ def job_layout(job: JobSpec, size: JobSize) -> ParallelLayout:
 
 def job_training(
     job: JobSpec, size: JobSize, model: ModelConfig, user_config: UserStrategyConfig | None
-) -> JobTraining | UnknownTraining:
+) -> JobTraining | Unknown:
     """The setup of the job's training; `user_config` is the file named by `strategy.file`."""
     strategy, given = job.strategy, given_values(job)
     if strategy.name == "none":
-        return UnknownTraining("the job does not name its strategy", "set `strategy:`, such as ddp, fsdp or zero3")
+        return Unknown("the job does not name its strategy", "set `strategy:`, such as ddp, fsdp or zero3")
     if any(_ADAPTERS.search(name) for name in given):
-        return UnknownTraining("adapters (LoRA) train only a part of the model", "test the memory with a short run")
+        return Unknown("adapters (LoRA) train only a part of the model", "test the memory with a short run")
     layout, assumed = job_layout(job, size), []
     sequence = job.model.sequence if job.model is not None else None
     sequence = sequence or _number(given, _SEQUENCE)
@@ -197,9 +190,9 @@ class JobEstimate(Struct, frozen=True):
 
     size: JobSize
     model: ModelConfig
-    training: JobTraining | UnknownTraining
+    training: JobTraining | Unknown
     memory: MemoryEstimate | None
-    gpu: Gpu | UnknownGpu
+    gpu: Gpu | Unknown
     available: int | None
     """Of the GPU for each process."""
 
@@ -223,7 +216,7 @@ def job_estimate(resolved: Resolved, model: ModelConfig, user_config: UserStrate
     )
 
 
-def _available(size: JobSize, gpu: Gpu | UnknownGpu) -> int | None:
+def _available(size: JobSize, gpu: Gpu | Unknown) -> int | None:
     nominal = size.node_class.gpu_memory
     whole = gpu.memory if isinstance(gpu, Gpu) else nominal * 2**20 if nominal is not None else None
     if whole is None or not size.gpus_per_node:
@@ -234,7 +227,7 @@ def _available(size: JobSize, gpu: Gpu | UnknownGpu) -> int | None:
 def memory_findings(resolved: Resolved, estimate: JobEstimate) -> list[Finding]:
     """HL685 if the states alone exceed the GPU, HL686 if the estimate of everything does."""
     needs, available = estimate.memory, estimate.available
-    if needs is None or available is None or isinstance(estimate.training, UnknownTraining):
+    if needs is None or available is None or isinstance(estimate.training, Unknown):
         return []
     if needs.states <= available and needs.total <= available:
         return []

@@ -13,7 +13,6 @@ from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.secret_text import SECRET_NAME, SECRET_VALUE
 from hpc_launch.job.document import KeyPath
-from hpc_launch.job.launcher import Strategy
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
 from hpc_launch.sites.resolved import Resolved
 
@@ -75,7 +74,10 @@ class ValueFiller(PlanDraft, frozen=True):
         if CONFIG in text and strategy.config is None:
             message = f"the strategy `{strategy.name}` has no configuration file"
             message = f"{message}, so `${{strategy.config}}` is not defined"
-            self.fault(FindingCode.NO_STRATEGY_CONFIG, message, path, _configured(strategy))
+            hint = "use zero0 to zero3, or fsdp with `for: trainer`"
+            if strategy.name == "fsdp":
+                hint = "set `for: trainer`; with `for: accelerate` the configuration is passed in environment variables"
+            self.fault(FindingCode.NO_STRATEGY_CONFIG, message, path, hint)
         return text if not self.resolved.role else _with_variables_of_roles(text)
 
     def site_text(self, value: Any, path: KeyPath) -> Text:
@@ -143,12 +145,6 @@ def _spell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-def _configured(strategy: Strategy) -> str:
-    if strategy.name == "fsdp":
-        return "set `for: trainer`; with `for: accelerate` the configuration is passed in environment variables"
-    return "use zero0 to zero3, or fsdp with `for: trainer`"
 
 
 def _known_names(name: str, resolved: Resolved) -> str:

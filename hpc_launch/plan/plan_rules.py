@@ -202,17 +202,14 @@ def _check_submitter(draft: PlanDraft) -> None:
     except UnknownName:
         folders = []
     hosts, wrong = site.scheduler.submit_hosts, None
-    if folders and by.folder and not any(_below(by.folder, folder) for folder in folders):
+    allowed = [pattern for folder in folders for pattern in (folder, f"{folder.rstrip('/*')}/*")]
+    if folders and by.folder and not any(fnmatch.fnmatchcase(by.folder, pattern) for pattern in allowed):
         wrong = f"{' and '.join(folders)}, and the current folder is {by.folder}"
     elif hosts and by.host and not any(fnmatch.fnmatchcase(by.host, pattern) for pattern in hosts):
         wrong = f"{' and '.join(hosts)}, and this host is {by.host}"
     if wrong is not None:
         message = f"site {site.name} accepts jobs only from {wrong}"
         draft.fault(FindingCode.WRONG_SUBMIT_PLACE, message, (), "submit it from there", "warning")
-
-
-def _below(folder: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(folder, pattern) or fnmatch.fnmatchcase(folder, f"{pattern.rstrip('/*')}/*")
 
 
 MOST_LOCAL_PROCESSES = 256

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused, UsageError, UserError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.estimate.compare_layouts import ComparedLayout, Comparison, compare_layouts, recommended
-from hpc_launch.estimate.gpu import Gpu, UnknownGpu, gpu_of_node_class
+from hpc_launch.estimate.gpu import Gpu, Unknown, gpu_of_node_class
 from hpc_launch.estimate.step_time import Walltime, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.job.job import JobSpec
@@ -24,7 +24,6 @@ from hpc_launch.performance.measured_pace import MeasuredPace
 from hpc_launch.plan.job_estimate import (
     JobEstimate,
     JobTraining,
-    UnknownTraining,
     batch_known,
     job_layout,
     job_training,
@@ -175,10 +174,10 @@ def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
         raise UsageError("the model of the job is unknown", "set `model:` in the job file")
     job, site = checked.loaded.resolved.job, checked.loaded.resolved.site
     training = job_training(job, size, model, None)
-    if isinstance(training, UnknownTraining):
+    if isinstance(training, Unknown):
         raise UsageError(f"the layouts cannot be compared: {training.reason}", training.hint)
     known = gpu_of_node_class(size.queue.node_class, size.node_class, site.fabric)
-    if isinstance(known, UnknownGpu):
+    if isinstance(known, Unknown):
         raise UsageError(f"the layouts cannot be compared: {known.reason}", known.hint)
     if not size.gpus_per_node:
         raise UsageError("the layouts cannot be compared: the job requests no GPUs", "set `gpus_per_node`")

@@ -8,13 +8,13 @@ from typing import Any
 from msgspec import to_builtins
 
 from hpc_launch.base.counted import counted
-from hpc_launch.estimate.gpu import Gpu
+from hpc_launch.estimate.gpu import Gpu, Unknown
 from hpc_launch.estimate.memory import MemoryEstimate, reductions
 from hpc_launch.estimate.step_time import Walltime
 from hpc_launch.estimate.training_setup import stage_layers
 from hpc_launch.job.units import format_time
 from hpc_launch.model.model_config import active_parameters, parameters
-from hpc_launch.plan.job_estimate import GIB, JobEstimate, JobTraining, UnknownTraining, gib
+from hpc_launch.plan.job_estimate import GIB, JobEstimate, JobTraining, gib
 from hpc_launch.prepare.job_plan import JobPlan, ScaledPace
 from hpc_launch.view.format_values import clean, duration, number, share
 from hpc_launch.view.layout_table import link_lines, stage_text
@@ -103,7 +103,7 @@ def _memory(plan: JobPlan) -> Iterator[str]:
         if plan.model is not None:
             yield "unknown: the layout is not valid"
         return
-    if isinstance(estimate.training, UnknownTraining):
+    if isinstance(estimate.training, Unknown):
         yield f"unknown: {estimate.training.reason}; {estimate.training.hint}"
         return
     needs, available = estimate.memory, estimate.available

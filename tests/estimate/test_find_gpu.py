@@ -3,7 +3,7 @@
 import pytest
 
 from hpc_launch.base.findings import Place
-from hpc_launch.estimate.gpu import Gpu, UnknownGpu, find_gpu, gpu_of_node_class, published_gpus
+from hpc_launch.estimate.gpu import Gpu, Unknown, find_gpu, gpu_of_node_class, published_gpus
 from hpc_launch.sites.read_profile import load_site_profile
 
 
@@ -46,7 +46,7 @@ def test_names(names: list[str], memory: int | None, expected: str) -> None:
 )
 def test_unknown(names: list[str], memory: int | None, reason: str) -> None:
     found = find_gpu(names, memory=memory, per_node=4)
-    assert isinstance(found, UnknownGpu)
+    assert isinstance(found, Unknown)
     assert found.reason == reason
 
 

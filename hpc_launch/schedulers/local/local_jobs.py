@@ -107,8 +107,8 @@ class LocalJob(Struct, frozen=True, kw_only=True):
     path: str = field(name="folder")
     host: str
     submitted: float
-    submitter: int
-    submitter_start: int | None = None
+    submitter: int = 0
+    submitter_start: int | None = -1
     hosts: tuple[str, ...] = ()
     """The hosts by their names for ssh: the first one has the supervisor. Empty for a job on `host`."""
 
@@ -174,8 +174,6 @@ def adopt(job_id: str, folder: Path) -> None:
             path=os.fspath(folder),
             host=state.host or "",
             submitted=state.submitted or 0.0,
-            submitter=0,
-            submitter_start=-1,
             hosts=hosts_of(read_text(folder / SCRIPT, errors="replace"))[0],
         )
         create_record(make_private(_folder()) / f"{job_id}.json", entry)
