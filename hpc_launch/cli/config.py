@@ -192,7 +192,7 @@ def _load(name: str) -> click.Command:
 @click.group(
     "config",
     cls=LazyGroup,
-    about={name: form.about for name, form in FORMS.items()},
+    sections={"Commands": {name: form.about for name, form in FORMS.items()}},
     load=_load,
     context_settings={"token_normalize_func": lambda word: word.replace("_", "-")},
 )

@@ -100,7 +100,6 @@ def _load(verb: str) -> click.Command:
 
 @click.group(
     cls=Verbs,
-    about=VERBS,
     load=_load,
     sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -159,28 +159,27 @@ class LazyGroup(click.Group):
     """A group of commands, its own or imported on demand.
 
     Args:
-        about: Command names and their short help, in the order of the group's help; default: of its own commands.
         load: Imports a command by name, to run it or to show its help.
-        sections: The same by heading; default: under one heading.
+        sections: Command names and their short help by heading, in the order of the help; default: its own commands.
     """
 
     def __init__(
         self,
         *args: Any,
-        about: Mapping[str, str] | None = None,
         load: Callable[[str], click.Command] | None = None,
         sections: Mapping[str, Mapping[str, str]] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._about = about
         self.load = load or self.commands.__getitem__
         self.sections = sections
 
     @property
     def about(self) -> Mapping[str, str]:
         """Command names and their short help."""
-        return self._about or {name: command.short_help or "" for name, command in self.commands.items()}
+        if self.sections is None:
+            return {name: command.short_help or "" for name, command in self.commands.items()}
+        return {name: text for about in self.sections.values() for name, text in about.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.about)

@@ -153,7 +153,10 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
 
     def look(status: RunStatus) -> bool:
         found = newest_checkpoint(watched.run)
-        if found is not None and str(found.path) != outcome.checkpoint and _is_new(found, before, warned):
+        known = before.get(found.path) if found is not None else None
+        # Begun after the warning; one without a step is overwritten each time.
+        new = found is not None and (known is None or (found.step is None and found.time > max(known.time, warned)))
+        if found is not None and new and str(found.path) != outcome.checkpoint:
             outcome.saved, outcome.checkpoint, outcome.checkpoint_step = True, str(found.path), found.step
             outcome.saved_after_s = round(max(found.time - warned, 0.0), 1)
             watched.say(f"a checkpoint appeared after {outcome.saved_after_s} s: {found.path.name}")
@@ -173,12 +176,6 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
         outcome.fault = _not_by_the_warning(status, outcome, before)
         ended = status.attempts[0].ended
         outcome.ended_after_s = None if ended is None else round(max(ended - warned, 0.0), 1)
-
-
-def _is_new(found: CheckpointFound, before: dict[Path, CheckpointFound], warned: float) -> bool:
-    """Whether a checkpoint was begun after the warning; one without a step is overwritten each time."""
-    known = before.get(found.path)
-    return known is None or (found.step is None and found.time > max(known.time, warned))
 
 
 def _not_by_the_warning(status: RunStatus, outcome: DrillResult, before: dict[Path, CheckpointFound]) -> str | None:

@@ -198,8 +198,13 @@ def looks(
     runs: Sequence[RunFolder], index: Index, show: Show = lambda _: None, listener: Listener = QUIET
 ) -> Iterator[Look]:
     """`follow` for callers that wait in their own way: look at the runs and do what is due, again and again."""
-    if any(map(is_group, runs)):
-        yield from _looks_at_groups(runs, index, show, listener)
+    over = not (groups := any(map(is_group, runs)))
+    while not over:
+        statuses = poll_runs(runs, index, listener)
+        show(statuses)
+        over = all((status.final and not status.undecided) or status.state == "STUCK" for status in statuses)
+        yield Look(statuses, POLL_S, over)
+    if groups:
         return
     tracker = tracker_of(runs, index)
     drivers = Drivers(tracker, index)
@@ -212,12 +217,3 @@ def looks(
         yield Look([tracker.last[run.name] for run in runs], pause_s, over=False)
     drivers.tell(runs)
     yield Look([tracker.last[run.name] for run in runs], 0.0, over=True)
-
-
-def _looks_at_groups(runs: Sequence[RunFolder], index: Index, show: Show, listener: Listener) -> Iterator[Look]:
-    over = False
-    while not over:
-        statuses = poll_runs(runs, index, listener)
-        show(statuses)
-        over = all((status.final and not status.undecided) or status.state == "STUCK" for status in statuses)
-        yield Look(statuses, POLL_S, over)

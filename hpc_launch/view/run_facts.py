@@ -55,8 +55,13 @@ def run_facts(status: RunStatus, times: RunTimes, index: Index, now: float) -> d
         "versions": ", ".join(filter(None, versions)),
         **_speed(run, measured_pace(status, times, index)),
         "GPU hours": number(hours) if hours else "",
-        "cost": _cost(run, hours) if hours and not run.is_foreign else "",
     }
+    if hours and not run.is_foreign:
+        with suppress(UserError, OSError):
+            billing = load_site_profile(str(run.site_yaml), Place(str(run.site_yaml)), run.path).billing
+            price, unit = billing.gpu_hour, f" {billing.currency or ''}".rstrip()
+            if price is not None:
+                facts["cost"] = f"{number(hours * price)}{unit} at {number(price)}{unit} per GPU hour"
     return {name: text for name, text in facts.items() if text}
 
 
@@ -71,16 +76,6 @@ def _speed(run: RunFolder, pace: MeasuredPace | None) -> dict[str, str]:
         texts["tokens"] = f"{number(speed.tokens_s)} tokens/s"
         texts["MFU"] = f"{share(speed.mfu)} of the bf16 peak of {pace.processes} × {known.gpu.name}"
     return texts
-
-
-def _cost(run: RunFolder, hours: float) -> str:
-    """`181.9 EUR at 1.9 EUR per GPU hour`, where the profile that the run used has a price."""
-    try:
-        billing = load_site_profile(str(run.site_yaml), Place(str(run.site_yaml)), run.path).billing
-    except (UserError, OSError):
-        return ""
-    price, unit = billing.gpu_hour, f" {billing.currency or ''}".rstrip()
-    return f"{number(hours * price)}{unit} at {number(price)}{unit} per GPU hour" if price is not None else ""
 
 
 def code_changes(run: RunFolder) -> str:

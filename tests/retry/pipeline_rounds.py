@@ -103,7 +103,7 @@ def play(seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
         for child in drivers:
             os.waitpid(child, 0)
         trained.update(scheduler.run_jobs(chance))
-        status = pipeline_status(pipeline, look_at(pipeline, scheduler, later)[1])
+        status = pipeline_status(pipeline, look_at(pipeline, scheduler, later))
         states = str([(one.stage.name, one.state, one.reason) for one in status.stages])
         if status.as_run().final and not status.as_run().undecided:
             break
@@ -112,18 +112,13 @@ def play(seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
     return dict(trained), story
 
 
-def look_at(
-    pipeline: PipelineFolder, scheduler: ArrayScheduler, later: float
-) -> tuple[RunTracker, dict[str, RunStatus | SweepStatus]]:
-    """A tracker `later` seconds from now, and the states of all runs by name."""
-    tracker = RunTracker((), lambda _: scheduler, clock=lambda: time.time() + later)
+def look_at(pipeline: PipelineFolder, scheduler: ArrayScheduler, later: float) -> dict[str, RunStatus | SweepStatus]:
+    """The states of all runs by name, `later` seconds from now."""
 
     def poll(runs: list[RunFolder]) -> dict[str, RunStatus]:
-        for run in runs:
-            tracker.add(run)
-        return tracker.poll(fresh=True)
+        return RunTracker(runs, lambda _: scheduler, clock=lambda: time.time() + later).poll(fresh=True)
 
-    return tracker, sweep_states(pipeline.stage_runs(), poll)
+    return sweep_states(pipeline.stage_runs(), poll)
 
 
 def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fault: str, later: float) -> int:
@@ -141,6 +136,6 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         tune = SweepFolder(fresh.stage_run("tune"))
         if tune.run.exists:
             submit_sweep.advance(tune, lambda _: scheduler)
-        advance_pipeline(fresh, look_at(fresh, scheduler, later)[1], lambda _: scheduler, index)
+        advance_pipeline(fresh, look_at(fresh, scheduler, later), lambda _: scheduler, index)
 
     return killed_driver(kill, advance, sys.modules[create_pipeline.__module__], submit_attempt, job_arrays)

@@ -54,10 +54,10 @@ def test_a_state_that_another_driver_has_overtaken_is_not_the_end_of_a_stage(
     pipeline: PipelineFolder, tmp_path: Path
 ) -> None:
     scheduler, run = Full(tmp_path / "scheduler"), pipeline.stage_run("a")
-    found = look_at(pipeline, scheduler, 0.0)[1]
+    found = look_at(pipeline, scheduler, 0.0)
     advance_pipeline(pipeline, found, lambda _: scheduler, Index(tmp_path / "state", os.environ))
     run.attempt(1).claim.write_text(f"void {NEVER_SUBMITTED}\n")  # as of a driver that was killed
-    found = look_at(pipeline, scheduler, 0.0)[1]
+    found = look_at(pipeline, scheduler, 0.0)
     assert [(one.stage.name, one.attempt) for one in pipeline_status(pipeline, found).due] == [("a", 1)]
     run.attempt(2).path.mkdir()
     assert [one.state for one in pipeline_status(pipeline, found).stages] == ["SUBMITTING", "PENDING"]
@@ -69,10 +69,10 @@ def test_a_stage_that_a_limit_refused_waits_and_is_no_failure(pipeline: Pipeline
     index = Index(tmp_path / "state", os.environ)
 
     def look() -> PipelineStatus:
-        return pipeline_status(pipeline, look_at(pipeline, scheduler, 0.0)[1])
+        return pipeline_status(pipeline, look_at(pipeline, scheduler, 0.0))
 
     def drive() -> list[str]:
-        found = look_at(pipeline, scheduler, 0.0)[1]
+        found = look_at(pipeline, scheduler, 0.0)
         return [one.kind for one in advance_pipeline(pipeline, found, lambda _: scheduler, index)]
 
     assert drive() == ["waiting"]

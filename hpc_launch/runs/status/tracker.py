@@ -90,10 +90,6 @@ class RunTracker:
         self._startup = StartupReader()
         self.last: dict[str, RunStatus] = {}
 
-    def add(self, run: RunFolder) -> None:
-        """Follow another run."""
-        self._followed.setdefault(run.name, FollowedRun(run))
-
     @property
     def now(self) -> float:
         """The current time, in seconds since the epoch."""
