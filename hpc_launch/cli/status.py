@@ -124,6 +124,8 @@ def list_command(
     hpc-launch list --goodput
     hpc-launch list --json
     """
+    from hpc_launch.remote.clusters import names
+
     index = user_index()
     limit = most if most is not None or as_json else DEFAULT_LIMIT
     after = time.time() - age_s if age_s is not None else None
@@ -132,7 +134,12 @@ def list_command(
     folders = [RunFolder(status.folder) for status in shown]
     polled = poll_runs(folders, index, TERMINAL, drive=False) if goodput else []  # the index has the last attempt only
     accounts = [run_times(status, time.time()).account for status in polled]
-    elsewhere = _elsewhere()
+    elsewhere: list[RunsThere] = []
+    if names():
+        from hpc_launch.remote.forward import list_all
+
+        words = click.get_current_context().find_root().obj
+        elsewhere = list_all([one for one in words if one not in ("list", "--json")])  # by the same options
     if as_json:
         times = [time_json(account) for account in accounts] if goodput else [{} for _ in shown]
         here = [status.as_json(attempts=False) | spent for status, spent in zip(shown, times, strict=True)]
@@ -157,17 +164,6 @@ def list_command(
     omitted = index.count() - len(shown)
     if omitted and most is None and not (states or where or age_s is not None):
         print_note(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all")
-
-
-def _elsewhere() -> list[RunsThere]:
-    """The runs of all clusters that `clusters add` has set up, by the same options."""
-    from hpc_launch.remote.clusters import names
-
-    if not names():
-        return []
-    from hpc_launch.remote.forward import list_all
-
-    return list_all([one for one in click.get_current_context().find_root().obj if one not in ("list", "--json")])
 
 
 def _show_elsewhere(elsewhere: Sequence[RunsThere], here: list[RunStatus]) -> None:

@@ -99,7 +99,7 @@ def run_guarded(group: click.Group, arguments: Sequence[str] | None = None) -> i
         click.echo("interrupted; run `hpc-launch list` to see what was submitted", err=True)
         return INTERRUPTED
     except Exception as error:
-        from hpc_launch.base.errors import UserError
+        from hpc_launch.base.errors import UsageError, UserError
 
         if isinstance(error, UserError):
             from hpc_launch.runs.find_run import RunElsewhere, UnknownRun
@@ -116,21 +116,14 @@ def run_guarded(group: click.Group, arguments: Sequence[str] | None = None) -> i
             print_error(error)
             return error.exit_code
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
-            return _print_write_error(error)
+            # Stdout or stderr: an error on a file would name the file. Otherwise flushing the buffer fails again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+            hint = "free disk space, or redirect the output elsewhere"
+            print_error(UsageError(f"cannot write the output: {error.strerror}", hint))
+            return UsageError.exit_code
         _save_crash_report(error)
         return INTERNAL_ERROR
     return result if isinstance(result, int) else 0
-
-
-def _print_write_error(error: OSError) -> int:
-    """Report that stdout or stderr cannot be written: an error on a file would name the file."""
-    from hpc_launch.base.errors import UsageError
-
-    # Otherwise flushing the buffer at exit fails again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
-    hint = "free disk space, or redirect the output elsewhere"
-    print_error(UsageError(f"cannot write the output: {error.strerror}", hint))
-    return UsageError.exit_code
 
 
 def print_error(error: UserError) -> None:

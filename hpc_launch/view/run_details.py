@@ -19,7 +19,6 @@ from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad
 from hpc_launch.view.state_text import (
     elapsed,
-    last_attempt,
     next_commands,
     progress_parts,
     reason_text,
@@ -82,7 +81,7 @@ _RANK = re.compile(r"\[rank(\d{1,7})\]:[ ]?")
 
 def last_lines(status: RunStatus, most: int) -> list[str]:
     """The newest lines of rank 0, oldest first, with escapes removed; the batch script's if the training wrote none."""
-    attempt = last_attempt(status)
+    attempt = status.last
     if attempt is None or most <= 0:
         return []
     folder = AttemptFolder(attempt.folder)
@@ -155,7 +154,7 @@ def details(
 
 def summary(status: RunStatus, *, colour: bool = False, now: float | None = None) -> list[str]:
     """How a run ended, where its output is and what to do next."""
-    spent = elapsed(last_attempt(status), time.time() if now is None else now)
+    spent = elapsed(status.last, time.time() if now is None else now)
     state = painted(status.state, status.state, colour=colour)
     title = f"{clean(status.run)} {state}" + (f" after {duration(spent)}" if spent is not None else "")
     fields = [
@@ -170,7 +169,7 @@ def summary(status: RunStatus, *, colour: bool = False, now: float | None = None
 
 def _evidence(status: RunStatus) -> list[Field]:
     """The evidence of the verdict, or the last lines of rank 0 if there is none."""
-    attempt = last_attempt(status)
+    attempt = status.last
     quotes = attempt.evidence[:LAST_LINES] if attempt is not None else ()
     if not quotes:
         return _named("last lines", [f"| {line}" for line in last_lines(status, LAST_LINES)])
@@ -210,7 +209,7 @@ def _attempt(attempt: AttemptStatus, now: float) -> str:
 
 
 def _places(status: RunStatus) -> list[Field]:
-    attempt, logs = last_attempt(status), None
+    attempt, logs = status.last, None
     if attempt is not None:
         folder = AttemptFolder(attempt.folder)
         logs = folder.logs if any(folder.logs.glob("node-*.log")) else folder.batch_log

@@ -16,7 +16,7 @@ from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import ago, aligned, clean, cut, display_width, duration, hosts, number, pad, share
-from hpc_launch.view.state_text import elapsed, last_attempt, reason_text, startup_text, step_text
+from hpc_launch.view.state_text import elapsed, reason_text, startup_text, step_text
 from hpc_launch.view.terminal import is_terminal, painted, wants_colour, write_lines
 
 HEADERS = ("RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "HOSTS", "WHY")
@@ -90,7 +90,7 @@ def _texts(status: RunStatus, now: float) -> tuple[str, ...]:
 
 
 def _time(status: RunStatus, now: float) -> str:
-    attempt = last_attempt(status)
+    attempt = status.last
     if attempt is None:
         return ""
     if attempt.ended is not None:

@@ -142,7 +142,7 @@ def restarted(role: RoleState) -> str:
 
 def all_ready(status: RunStatus) -> str:
     """`all were ready 42 s after the job began, server last`; '' before, and for one role."""
-    began, states = status.attempts[-1].started if status.attempts else None, status.roles
+    began, states = status.last.started if status.last is not None else None, status.roles
     if states is None or states.ready_at is None or began is None or len(states.roles) < 2:
         return ""
     last = max(states.roles, key=lambda role: role.since if role.first_ready is None else role.first_ready)
@@ -188,11 +188,6 @@ def tunnel(status: RunStatus) -> str:
     return f"ssh -L {place} {clean(os.uname().nodename)}  reaches {clean(open_.name)} from another machine"
 
 
-def last_attempt(status: RunStatus) -> AttemptStatus | None:
-    """The newest attempt; None before the first."""
-    return status.attempts[-1] if status.attempts else None
-
-
 def elapsed(attempt: AttemptStatus | None, now: float) -> float | None:
     """Seconds that an attempt ran or has been running; None before its start and if its end is unknown."""
     if attempt is None or attempt.started is None:
@@ -205,7 +200,7 @@ def elapsed(attempt: AttemptStatus | None, now: float) -> float | None:
 
 def one_line(status: RunStatus, now: float | None = None) -> str:
     """A run on one line: `running for 35 s, step 40/200, loss 2.31, 35 s left`."""
-    attempt, current = last_attempt(status), time.time() if now is None else now
+    attempt, current = status.last, time.time() if now is None else now
     spent = elapsed(attempt, current)
     head = status.state.lower()
     if attempt is not None and attempt.number > 1:

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from hpc_launch.cli.main import SECTIONS, VERBS, group
-from hpc_launch.cli.old_spellings import OLD_SPELLINGS
+from hpc_launch.cli.shared_options import OLD_SPELLINGS
 from tests.cli.test_json import JOB, leaves
 from tests.view.home import Home
 

@@ -105,6 +105,11 @@ class RunStatus:
         return self.state in FINAL_RUN_STATES
 
     @property
+    def last(self) -> AttemptStatus | None:
+        """The newest attempt; None before the first."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
     def settled(self) -> bool:
         """Whether only a new attempt can change this status."""
         return self.final_stamp is not None and not self.undecided
