@@ -147,7 +147,7 @@ def shown(status: RunStatus, outcome: DriverOutcome, now: float) -> RunStatus:
 
     A run that it left alone long after the end stays as it is. A failed run whose verdict has to wait is ENDING.
     """
-    ended = status.attempts[-1].ended if status.attempts else None
+    ended = status.last.ended if status.last is not None else None
     if outcome.kind == "nothing" and ended is not None and now - ended > REMEMBERED_S:
         return replace(status, undecided=False)
     if outcome.kind != "waiting" or not status.undecided or status.state != "FAILED":

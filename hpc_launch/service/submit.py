@@ -31,7 +31,6 @@ from hpc_launch.service.check import CheckedFile, announce
 from hpc_launch.service.listener import QUIET, Listener
 
 if TYPE_CHECKING:
-    from hpc_launch.prepare.prepare_sweep import PreparedSweep
     from hpc_launch.prepare.submit_sweep import SweepProgress
     from hpc_launch.runs.groups.group_folder import SweepFolder
     from hpc_launch.runs.groups.pipeline_status import PipelineStatus
@@ -144,22 +143,23 @@ def submit(
         return submitted_stages(poll_pipeline(pipeline.run, index, listener))
     warn_about_shared_checkpoints(checked.first.plan, index, listener)
     if checked.sweep is not None:
-        return _submit_sweep(checked.sweep, checked.sets, index, listener, wait=wait)
+        from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
+
+        scheduler, points = scheduler_for(checked.first.plan.submitted_to), checked.sweep
+        with listener.doing(f"submitting {counted(len(points.points), 'point')}") as doing:
+            sweep = create_sweep(points, checked.sets, index=index)
+            progress = submit_points(sweep, scheduler, prepared=points, index=index, wait=doing if wait else None)
+        return submitted_points(sweep, progress)
     prepared = first_attempt(checked.first, checked.sets, exclude=checked.avoided)
     with listener.doing("submitting the job") as doing:
         submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=index, wait=doing if wait else None)
-    _note_code(submitted[0], checked.first, listener)
-    return submitted_run(*submitted)
-
-
-def _note_code(run: RunFolder, ready: PreparedJob, listener: Listener) -> None:
-    """Say that the run has no copy of its code, and why."""
-    job, info = ready.loaded.resolved.job, read_record(run.code_info, CodeInfo)
+    spec, info = checked.first.loaded.resolved.job, read_record(submitted[0].code_info, CodeInfo)
     why = info.why if info is not None else None
-    if ready.plan.code is None and job.script is not None and job.code.snapshot != "off":
+    if checked.first.plan.code is None and spec.script is not None and spec.code.snapshot != "off":
         why = "the script is neither in a git work tree nor in the folder of the job file"
     if why is not None:
         listener.say(f"note: the code is not copied into the run: {why}. Each attempt runs it as it is then")
+    return submitted_run(*submitted)
 
 
 def submit_here(
@@ -222,17 +222,3 @@ def submitted_stages(status: PipelineStatus, exit_code: int = 0) -> Submitted:
         more={"jobs": list(jobs), "stages": states},
         exit_code=exit_code,
     )
-
-
-def _submit_sweep(
-    prepared: PreparedSweep, sets: Sequence[str], index: Index, listener: Listener, *, wait: bool
-) -> Submitted:
-    from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
-
-    kind = prepared.first.plan.submitted_to
-    with listener.doing(f"submitting {counted(len(prepared.points), 'point')}") as doing:
-        sweep = create_sweep(prepared, sets, index=index)
-        progress = submit_points(
-            sweep, scheduler_for(kind), prepared=prepared, index=index, wait=doing if wait else None
-        )
-    return submitted_points(sweep, progress)

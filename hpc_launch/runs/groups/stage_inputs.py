@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -59,7 +58,9 @@ def checkpoints_for(
                 if not decide or why_incomplete(rule, found) is not None:
                     continue
                 note.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
-                create_once(note, _RUN if (_seen(note.parent, head) + 1) % stage.every == 0 else _SKIP)
+                numbers = (name.removeprefix(head) for name in os.listdir(note.parent) if name.startswith(head))
+                seen = sum(map(str.isdecimal, numbers))
+                create_once(note, _RUN if (seen + 1) % stage.every == 0 else _SKIP)
             if read_text(note, errors="replace") == _RUN:
                 chosen[note.name] = found
     last = newest_complete(rule) if over else None
@@ -68,12 +69,6 @@ def checkpoints_for(
 
 def _number(found: CheckpointFound) -> int:
     return found.step if found.step is not None else int(found.time)
-
-
-def _seen(folder: Path, head: str) -> int:
-    """How many checkpoints of a training have been seen."""
-    names = [name for name in os.listdir(folder) if not name.startswith(".")]
-    return sum(name.startswith(head) and name.removeprefix(head).isdecimal() for name in names)
 
 
 class UnknownValue(UserError):

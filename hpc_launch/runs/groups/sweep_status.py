@@ -16,7 +16,7 @@ from hpc_launch.job.sweep_points import SweepPoint, label
 from hpc_launch.runs.groups.array_tasks import begun, in_jobs
 from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.run_info import RunInfo, read_info
+from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.status.progress_reader import Progress, number, tail_lines
 from hpc_launch.runs.status.run_status import STATE_ORDER, RunStatus, group_status, status_of
 from hpc_launch.runs.submitting.reconcile import NOT_YET
@@ -100,7 +100,15 @@ def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus], stamp: i
         run = runs[point.number]
         status = statuses.get(run.name)
         if status is None or (cancelled and status.state == "SUBMITTING" and not status.attempts):
-            status = _without_attempt(sweep, run, info, cancelled=cancelled, queued=point.number in queued)
+            state, reason = "SUBMITTING", NOT_YET
+            if cancelled:
+                state, reason = "CANCELLED", "the sweep was cancelled"
+            elif point.number in queued:  # only its owner can ask about it
+                state, reason = "PENDING", "it has not started, by what the sweep's folder shows"
+            else:
+                with suppress(OSError):
+                    reason = f"{NOT_YET}: {read_text(sweep.refused, errors='replace').strip()}"
+            status = status_of(run, info, state, reason)
         points.append(PointStatus(point, status, _metric(sweep, run, status)))
     return SweepStatus(sweep, tuple(points), cancelled, stamp)
 
@@ -124,21 +132,6 @@ def sweep_states(
     polled = [run for name, run in {**folders, **points}.items() if name not in sweeps]
     found = poll(polled) if polled else {}
     return {**found, **{name: sweep_status(sweep, found, stamps[name]) for name, sweep in sweeps.items()}}
-
-
-def _without_attempt(
-    sweep: SweepFolder, run: RunFolder, info: RunInfo | None, *, cancelled: bool, queued: bool
-) -> RunStatus:
-    """The state of a point that was not submitted yet, or is `queued`, which only its owner can ask about."""
-    state, reason = "SUBMITTING", NOT_YET
-    if cancelled:
-        state, reason = "CANCELLED", "the sweep was cancelled"
-    elif queued:
-        state, reason = "PENDING", "it has not started, by what the sweep's folder shows"
-    else:
-        with suppress(OSError):
-            reason = f"{NOT_YET}: {read_text(sweep.refused, errors='replace').strip()}"
-    return status_of(run, info, state, reason)
 
 
 def _metric(sweep: SweepFolder, run: RunFolder, status: RunStatus) -> float | None:
