@@ -72,6 +72,7 @@ docs: $(VENV)/check.stamp ## regenerate the generated pages and schemas of docs/
 	@$(BIN)/python -m docs.generate_sites
 	@$(BIN)/python -m docs.generate_launch_table
 	@$(BIN)/python -m docs.picture
+	@$(BIN)/python -m docs.screenshots
 
 site: $(VENV)/site.stamp ## build the documentation site into build/site, with strict links
 	@$(BIN)/python docs/build_site.py

@@ -164,38 +164,36 @@ def curves(
     return chart
 
 
-NAMES, COLUMNS, LEVELS = 220.0, 96, 8
-"""Width of the names beside a heat map, and how many columns and levels it has at most."""
+COLUMNS, LEVELS = 96, 8
+"""How many columns and levels a heat map has at most."""
 
 
 def heat(rows: Mapping[str, Curve], span: float, *, low: float = 0.0, high: float, unit: str) -> Chart | None:
-    """Rows over `span` seconds, stronger where the mean of the samples is larger, from `low` to `high`.
-
-    None without samples.
-    """
+    """Rows over `span` seconds, stronger where their mean is larger, from `low` to `high`. None without samples."""
     most = max(map(len, rows.values()), default=0)
     if not most or span <= 0:
         return None
     columns, tall = max(1, min(COLUMNS, most * 2 // 3)), 18.0 if len(rows) <= 32 else 12.0
-    chart, wide = Chart(TOP + tall * len(rows) + MARGIN), (WIDTH - RIGHT - NAMES) / columns
-    place, scale = _scale(0, span, NAMES, WIDTH - RIGHT), _scale(low, high, 0, LEVELS)
+    names = max(LEFT, *(12 + 7.6 * len(cut(name, 32)) for name in rows))
+    chart, wide = Chart(TOP + tall * len(rows) + MARGIN), (WIDTH - RIGHT - names) / columns
+    place, scale = _scale(0, span, names, WIDTH - RIGHT), _scale(low, high, 0, LEVELS)
     chart.x_axis({place(at): time_label(at) for at in time_ticks(span, 6)}, SINCE, TOP)
     cells: list[list[str]] = [[] for _ in range(LEVELS)]
     for row, (name, curve) in enumerate(rows.items()):
         top = TOP + row * tall
         if row % 2 == 0 or len(rows) <= 32:
-            chart.texts.append((NAMES - 8, top + tall - 4, "end", cut(name, 32)))
+            chart.texts.append((names - 8, top + tall - 4, "end", cut(name, 32)))
         parts: dict[int, list[float]] = {}
         for at, value in curve:
             parts.setdefault(min(columns - 1, max(0, int(at / span * columns))), []).append(value)
         for column, values in parts.items():
             level = min(LEVELS - 1, max(0, int(scale(fmean(values)))))
-            cells[level].append(f"M{NAMES + column * wide:.1f} {top:.0f}h{wide:.1f}v{tall - 1:.0f}h-{wide:.1f}z")
+            cells[level].append(f"M{names + column * wide:.1f} {top:.0f}h{wide:.1f}v{tall - 1:.0f}h-{wide:.1f}z")
     chart.cells = [(f"h{level}", "".join(paths)) for level, paths in enumerate(cells) if paths]
     edges = [number(low + (high - low) * level / LEVELS) for level in range(LEVELS + 1)]
     for level, (least, most_of_it) in enumerate(pairwise(edges)):
-        chart.boxes.append((NAMES + 60 + 24 * level, 4, 24, 12, f"h{level}", f"{least} to {most_of_it} {unit}"))
-    chart.texts += [(NAMES + 52, 14, "end", edges[0]), (NAMES + 68 + 24 * LEVELS, 14, "start", f"{edges[-1]} {unit}")]
+        chart.boxes.append((names + 60 + 24 * level, 4, 24, 12, f"h{level}", f"{least} to {most_of_it} {unit}"))
+    chart.texts += [(names + 52, 14, "end", edges[0]), (names + 68 + 24 * LEVELS, 14, "start", f"{edges[-1]} {unit}")]
     return chart
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.build_site import REPOSITORY
+from docs.screenshots import DIGEST, HEIGHTS, IMAGES, digest
 
 DOCS = REPOSITORY / "docs"
 KINDS = ("tutorials", "how-to", "explanation")
@@ -31,6 +32,11 @@ def test_the_pages_are_short() -> None:
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
 def test_a_page_answers_its_first_question_within_twenty_lines(page: Path) -> None:
     assert ANSWER.search("\n".join(page.read_text("utf-8").splitlines()[:20]))
+
+
+def test_the_screenshots_are_of_the_present_report() -> None:
+    assert all((IMAGES / f"{name}.png").is_file() for name in HEIGHTS)
+    assert DIGEST.read_text("utf-8") == digest(), "run `make docs`; it needs chromium"
 
 
 def test_generated_words_have_the_right_number() -> None:
