@@ -52,6 +52,7 @@ def test_from_nothing_to_a_run(request: pytest.FixtureRequest, kind: str, releas
     learned = json.loads(done.stdout)
     assert learned["slurm"].startswith(release)
     assert learned["status"] == "verified"
+    assert learned["accounts"], "each release knows the columns that sacctmgr is asked for"
     assert learned["jobs"][0]["fault"] is None
     profile = Path(learned["file"]).read_text(encoding="utf-8")
     assert "interface: [eth0]" in profile
