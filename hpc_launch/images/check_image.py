@@ -204,7 +204,12 @@ def check(required: Requirements) -> Iterator[Check]:
         yield architecture_
         if architecture_.level == "fail":
             return
-    yield from _check_binds(container)
+    binds = [text for bind in container.binds if (text := plain(bind)) is not None]
+    absent = [source for bind in binds if not os.path.exists(source := bind.partition(":")[0])]
+    for source in absent:
+        yield Check("binds", "fail", f"cannot bind {source}: not found", "create it, or remove the bind")
+    if binds and not absent:
+        yield Check("binds", "ok", f"all {len(binds)} binds exist")
     if container.started_by_srun:
         hint = "test it in a short job: `nodes: 1`, `command: python3 -c 'import torch'`"
         yield Check("inside", "skip", f"not checked: only srun starts images with {container.runtime}", hint)
@@ -271,15 +276,6 @@ def _check_architecture(image: Path, nodes: str | None) -> Check:
     if arch != nodes:
         return Check("architecture", "fail", f"for {arch}, but the nodes are {nodes}", f"build or pull it on {nodes}")
     return Check("architecture", "ok", f"{arch}, like the nodes")
-
-
-def _check_binds(container: ContainerPlan) -> Iterator[Check]:
-    named = [text for bind in container.binds if (text := plain(bind)) is not None]
-    absent = [source for bind in named if not os.path.exists(source := bind.partition(":")[0])]
-    for source in absent:
-        yield Check("binds", "fail", f"cannot bind {source}: not found", "create it, or remove the bind")
-    if named and not absent:
-        yield Check("binds", "ok", f"all {len(named)} binds exist")
 
 
 def _check_imports(required: Requirements, answer: Mapping[str, Any], names: list[str], unread: str | None) -> Check:

@@ -57,7 +57,10 @@ def bytes_text(size: int) -> str:
 def changes(record: BenchRecord, before: BenchRecord | None) -> Iterator[str]:
     """For each collective, the large size whose bandwidth changed most."""
     if before is None:
-        yield f"first measurement of {_shape(record)}"
+        shape = f"x {counted(record.per_node, 'process', 'processes')}"
+        shape = f"with {' + '.join(map(str, record.slots))} processes" if record.slots else shape
+        nodes = counted(len(record.nodes), "node")
+        yield f"first measurement of {nodes} {shape} with {record.backend} on this site"
         return
     date = time.strftime("%Y-%m-%d %H:%M", time.localtime(before.time or 0))
     same = []
@@ -108,13 +111,6 @@ def _others(best: Mapping[int, float], node: int) -> float:
 
 def _by_size(record: BenchRecord, name: str) -> dict[int, float]:
     return {size: value for size, _, value in record.curves.get(name, ()) if size > 0 and value > 0}
-
-
-def _shape(record: BenchRecord) -> str:
-    nodes, each = len(record.nodes), record.per_node
-    shape = f"x {counted(each, 'process', 'processes')}"
-    shape = f"with {' + '.join(map(str, record.slots))} processes" if record.slots else shape
-    return f"{counted(nodes, 'node')} {shape} with {record.backend} on this site"
 
 
 def _as_json(record: BenchRecord) -> dict[str, object]:

@@ -120,7 +120,9 @@ def draft(name: str, survey: Survey, login: LoginNode, context: LearnContext) ->
     _identity(result, survey, context)
     accessible = _hardware_and_queues(result, survey, context)
     _options(result, (part.group for found in accessible.values() for part in found))
-    _account(result, survey)
+    if survey.accounting is not None and "associations" in survey.enforced:
+        command, required = "sacctmgr show assoc user=$USER format=account", survey.accounting.default_account is None
+        result.put({"required": required, "find": command}, "account", note="AccountingStorageEnforce")
     _software(result, survey, login)
     return result
 
@@ -192,15 +194,6 @@ def _options(result: ProfileDraft, groups: Iterable[Group]) -> None:
     if feature_names and len(feature_names) <= MAX_OPTIONS:
         found = {name: {"about": "feature of some nodes", "constraint": name} for name in feature_names}
         result.put(found, "options", note="AvailableFeatures")
-
-
-def _account(result: ProfileDraft, survey: Survey) -> None:
-    accounting = survey.accounting
-    if accounting is None or "associations" not in survey.enforced:
-        return
-    command = "sacctmgr show assoc user=$USER format=account"
-    required = accounting.default_account is None
-    result.put({"required": required, "find": command}, "account", note="AccountingStorageEnforce")
 
 
 def _software(result: ProfileDraft, survey: Survey, login: LoginNode) -> None:

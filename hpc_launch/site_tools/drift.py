@@ -43,7 +43,12 @@ def drift(name: str) -> list[Drift]:
 
 def compare(profile: SiteProfile, cluster: Survey, groups: frozenset[str]) -> Iterator[Drift]:
     """Differences, those of the whole cluster first, then by queue."""
-    yield from _cluster_drift(profile, cluster)
+    version = profile.scheduler.version
+    if version and cluster.version and version.split(".")[:2] != cluster.version.split(".")[:2]:
+        yield Drift("scheduler.version", version, cluster.version, "settings that depend on the release may be wrong")
+    clusters = [probe.cluster for probe in profile.detect if probe.cluster]
+    if clusters and cluster.name not in clusters:
+        yield Drift("detect", ", ".join(clusters), cluster.name, "this is another cluster, or it was renamed")
     nodes = level_memory(cluster.nodes)
     by_name = {partition.name: partition for partition in cluster.partitions}
     classes: set[tuple[str, str]] = set()
@@ -72,15 +77,6 @@ def compare(profile: SiteProfile, cluster: Survey, groups: frozenset[str]) -> It
     for partition in cluster.partitions:
         if partition.name not in partitions and no_access_reason(partition, cluster, groups) is None:
             yield Drift("queues", None, partition.name, "the profile has no queue for this partition")
-
-
-def _cluster_drift(profile: SiteProfile, cluster: Survey) -> Iterator[Drift]:
-    version = profile.scheduler.version
-    if version and cluster.version and version.split(".")[:2] != cluster.version.split(".")[:2]:
-        yield Drift("scheduler.version", version, cluster.version, "settings that depend on the release may be wrong")
-    clusters = [probe.cluster for probe in profile.detect if probe.cluster]
-    if clusters and cluster.name not in clusters:
-        yield Drift("detect", ", ".join(clusters), cluster.name, "this is another cluster, or it was renamed")
 
 
 def _matching_part(cluster: list[Part], queue: Queue, node: NodeClass | None) -> Part | None:

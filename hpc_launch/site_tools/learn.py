@@ -263,7 +263,14 @@ def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], 
     draft.put("verified" if len(successful) == len(probe_results) else "draft", "status", note=f"jobs ran in {queues}")
     draft.put(day, "verified_on")
     draft.put(f"{user}, with sites learn --smoke", "verified_by")
-    draft.remarks += map(_remark, successful)
+    for one in successful:
+        first = one.records[0]
+        words = [f"{len(one.records)} nodes, Python {first.python.version if first.python else 'unknown'}"]
+        pythons = (first.launcher_python, first.python)
+        torch = next((python.torch for python in pythons if python is not None and python.torch), None)
+        words.append(f"PyTorch {torch}" if torch else "no PyTorch without modules")
+        words += [f"all-reduce with {first.together.all_reduce:g} GB/s"] if first.together.all_reduce else []
+        draft.remarks.append(f"Measured in {one.queue}: {', '.join(words)}.")
     return faults
 
 
@@ -315,16 +322,6 @@ def _internet(draft: ProfileDraft, records: Sequence[SmokeRecord]) -> None:
             draft.remarks.append(
                 "The proxy in https_proxy has a password. Name its address under internet.proxy, without a password."
             )
-
-
-def _remark(one: ProbeResult) -> str:
-    first = one.records[0]
-    words = [f"{len(one.records)} nodes, Python {first.python.version if first.python else 'unknown'}"]
-    together, pythons = first.together, (first.launcher_python, first.python)
-    torch = next((python.torch for python in pythons if python is not None and python.torch), None)
-    words.append(f"PyTorch {torch}" if torch else "no PyTorch without modules")
-    words += [f"all-reduce with {together.all_reduce:g} GB/s"] if together.all_reduce else []
-    return f"Measured in {one.queue}: {', '.join(words)}."
 
 
 def user_groups() -> frozenset[str]:

@@ -41,23 +41,18 @@ _HOST_LIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*\Z")
 
 
 def with_local_hardware(site: SiteProfile, nodes: int) -> SiteProfile:
-    """The `local` profile with this machine's CPUs and GPUs divided among its `nodes`."""
+    """The `local` profile with this machine's CPUs and GPUs divided among its `nodes`.
+
+    GPUs are counted by NVIDIA's device files, or by AMD's render nodes if its driver is loaded.
+    """
     machine = os.uname().machine
     arch: Literal["x86_64", "aarch64"] | None = machine if machine in ("x86_64", "aarch64") else None  # type: ignore[assignment]
-    cpus, gpus = max(_cpus() // nodes, 1), _gpus() // nodes
-    own = {name: replace(node, cpus=cpus, gpus=gpus, arch=arch) for name, node in site.node_classes.items()}
-    return replace(site, node_classes=own)
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _gpus() -> int:
-    """Number of NVIDIA device files, or of AMD render nodes if the AMD driver is loaded."""
+    all_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     nvidia = len(glob.glob("/dev/nvidia[0-9]*"))
     amd = len(glob.glob("/dev/dri/renderD*")) if os.path.exists("/dev/kfd") else 0
-    return nvidia or amd
+    cpus, gpus = max(all_cpus // nodes, 1), (nvidia or amd) // nodes
+    own = {name: replace(node, cpus=cpus, gpus=gpus, arch=arch) for name, node in site.node_classes.items()}
+    return replace(site, node_classes=own)
 
 
 def names(environment: Mapping[str, str]) -> dict[str, str]:

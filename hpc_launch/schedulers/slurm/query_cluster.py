@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hpc_launch.base.errors import Unreachable
@@ -289,7 +290,12 @@ def survey(user: str) -> Survey:
     """Query everything. Raises Unreachable if the controller does not answer; a missing database is not an error."""
     config, known = ask_settings(), ask_partitions()
     members = nodes(run_command.ask(["scontrol", "--all", "--oneliner", "show", "node"]))
-    return Survey(config, tuple(known), tuple(members), _accounting(config, user), _srun_plugins())
+    help_text = ""
+    with suppress(Unreachable):
+        help_text = run_command.ask(["srun", "--help"])
+    options = CONTAINER_OPTIONS.items()
+    plugins = (kind for kind, option in options if re.search(rf"^\s*{option}\b", help_text, re.MULTILINE))
+    return Survey(config, tuple(known), tuple(members), _accounting(config, user), tuple(plugins))
 
 
 def _accounting(config: Row, user: str) -> Accounting | None:
@@ -318,12 +324,3 @@ def ask_default_account(user: str) -> str | None:
 def ask_qos() -> dict[str, Row]:
     """All QOS by their names. Raises Unreachable."""
     return {row["name"]: row for row in rows(ask_accounting("qos", columns=QOS), QOS)}
-
-
-def _srun_plugins() -> tuple[str, ...]:
-    try:
-        help_text = run_command.ask(["srun", "--help"])
-    except Unreachable:
-        return ()
-    options = CONTAINER_OPTIONS.items()
-    return tuple(kind for kind, option in options if re.search(rf"^\s*{option}\b", help_text, re.MULTILINE))

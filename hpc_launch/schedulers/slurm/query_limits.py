@@ -225,7 +225,9 @@ _BUDGET = re.compile(r"([\w/]+)=(\d{1,15})\((\d{1,15})\)", re.ASCII)
 def balance(account: str | None) -> Balance | None:
     """The budget of the account (None: the user's default one). None where Slurm reports none."""
     try:
-        account = account or _default_account(_records(f"users={user()}"))
+        if account is None:
+            mine = query_cluster.records(_records(f"users={user()}"))
+            account = next((optional_text(row.get("Account")) for row in mine if row.get("DefAssoc") == "Yes"), None)
         if account is None or not _PLAIN.match(account):
             return None
         return parse_balance(account, _records(f"accounts={account}"))
@@ -235,11 +237,6 @@ def balance(account: str | None) -> Balance | None:
 
 def _records(which: str) -> str:
     return run_command.ask(["scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc", which])
-
-
-def _default_account(text: str) -> str | None:
-    rows = query_cluster.records(text)
-    return next((optional_text(row.get("Account")) for row in rows if row.get("DefAssoc") == "Yes"), None)
 
 
 def parse_balance(account: str, text: str) -> Balance | None:
