@@ -147,6 +147,23 @@ class Successor(Output):
     state: Annotated[str, doc("Slurm's job state")]
 
 
+class Efficiency(Output):
+    """What a job used of what it requested, by the samples of its watchers. Memory in GiB, times in seconds."""
+
+    gpu_use: Annotated[float | None, doc("mean use of the GPUs, from 0 to 1")]
+    gpus: Annotated[int, doc("the GPUs with samples")]
+    idle_gpus: Annotated[int, doc("those that were idle in all samples")]
+    memory: Annotated[float | None, doc("of the processes, on the node with the most")]
+    memory_requested: Annotated[float | None, doc("per node")]
+    cpus: Annotated[float | None, doc("CPUs in use, on all nodes")]
+    cpus_requested: Annotated[int | None, doc("on all nodes with samples")]
+    time: Annotated[float | None, doc("how long the job ran, once it ended")]
+    time_requested: Annotated[int | None, doc("its time limit")]
+    completed: Annotated[bool, doc("whether the run completed")]
+    cause: Annotated[str, doc("what slows the training down, and what to do; empty if nothing shows it")]
+    advice: Annotated[str, doc("what to change; empty if nothing measured supports a recommendation")]
+
+
 class Time(Output):
     """Seconds by [category](how-to/goodput.md). They add up to the wall time."""
 
@@ -217,6 +234,7 @@ class ListedRun(Output):
     ] = UNSET
     as_of: Annotated[float | UnsetType, doc("only of a run on a cluster: when the cluster said so")] = UNSET
     problem: Annotated[str | UnsetType | None, doc("only of a run on a cluster: why it does not answer now")] = UNSET
+    efficiency: Annotated[Efficiency | UnsetType, doc("only with `list --efficiency`")] = UNSET
 
 
 class RunWithAttempts(ListedRun, kw_only=True):

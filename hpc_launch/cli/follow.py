@@ -16,6 +16,7 @@ from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, run_there
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.service.poll import is_group
+from hpc_launch.service.run_efficiency import run_efficiency
 from hpc_launch.view.live_view import follower
 from hpc_launch.view.run_details import summary
 from hpc_launch.view.run_table import show as show_table
@@ -80,7 +81,8 @@ def follow(runs: Sequence[Run], *, as_json: bool = False) -> int:
             show_table(ended, sys.stderr)
         for status in ended:
             if len(ended) == 1 or status.state != "COMPLETED":
-                write_lines(summary(status, colour=wants_colour(sys.stderr)), sys.stderr)
+                use = run_efficiency(status)
+                write_lines(summary(status, use=use, colour=wants_colour(sys.stderr)), sys.stderr)
     return 0 if all(status.state == "COMPLETED" for status in ended) else 1
 
 

@@ -113,7 +113,7 @@ def common_options(command: click.Command) -> click.Command:
 def on_clusters(command: click.Command) -> click.Command:
     """The verb with `--on CLUSTER`, with which it runs there, if it is about jobs or runs."""
     here, own = command.callback, {param.name for param in command.params}
-    if "on" in own or not own & {"run", "runs", "job", "jobs", "goodput"}:
+    if "on" in own or not own & {"run", "runs", "job", "jobs", "table"}:
         return command
 
     def run(on: str | None, **given: Any) -> Any:

@@ -21,6 +21,8 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.runs.status.run_status import RUN_STATES, RunStatus
 from hpc_launch.service.poll import poll_runs
+from hpc_launch.service.run_efficiency import run_efficiency
+from hpc_launch.view.efficiency_text import efficiency_lines
 from hpc_launch.view.format_values import aligned, clean
 from hpc_launch.view.run_details import details
 from hpc_launch.view.run_table import goodput_lines, pipeline_lines, show, sweep_lines
@@ -67,8 +69,8 @@ def status_command(run: str | None, as_json: bool) -> None:
     if as_json:
         echo_json({**status.as_json(), **time_json(account)})
         return
-    hosts = _leases(status)
-    write_lines(details(status, account=account, hosts_of_run=hosts, colour=wants_colour(sys.stdout)))
+    hosts, use = _leases(status), run_efficiency(status)
+    write_lines(details(status, account=account, use=use, hosts_of_run=hosts, colour=wants_colour(sys.stdout)))
 
 
 def _leases(status: RunStatus) -> list[str]:
@@ -109,12 +111,14 @@ DEFAULT_LIMIT = 50
 )
 @click.option(
     "--goodput",
-    is_flag=True,
+    "table",
+    flag_value="goodput",
     help="Show where the time of each run went: the share of productive training, and where the remaining time went.",
 )
+@click.option("--efficiency", "table", flag_value="efficiency", help="Show what runs of the last month used.")
 @json_option
 def list_command(
-    states: tuple[str, ...], where: str | None, age_s: int | None, most: int | None, goodput: bool, as_json: bool
+    states: tuple[str, ...], where: str | None, age_s: int | None, most: int | None, table: str | None, as_json: bool
 ) -> None:
     """List your runs, newest first, with state, progress and time left.
 
@@ -127,13 +131,14 @@ def list_command(
     from hpc_launch.remote.clusters import names
 
     index = user_index()
-    limit = most if most is not None or as_json else DEFAULT_LIMIT
-    after = time.time() - age_s if age_s is not None else None
+    limit = most if most is not None or as_json or table == "efficiency" else DEFAULT_LIMIT
+    after = time.time() - age_s if age_s is not None else "30d" if table == "efficiency" else None
     found = list_runs(state=states, since=after, site=where, limit=limit, listener=TERMINAL)
     shown = [run.last for run in found if run.last is not None]
-    folders = [RunFolder(status.folder) for status in shown]
-    polled = poll_runs(folders, index, TERMINAL, drive=False) if goodput else []  # the index has the last attempt only
-    accounts = [run_times(status, time.time()).account for status in polled]
+    if table is not None:  # the index has the last attempt only
+        shown = poll_runs([RunFolder(status.folder) for status in shown], index, TERMINAL, drive=False)
+    accounts = [run_times(status, time.time()).account for status in shown] if table == "goodput" else []
+    uses = [run_efficiency(status) for status in shown] if table == "efficiency" else []
     elsewhere: list[RunsThere] = []
     if names():
         from hpc_launch.remote.forward import list_all
@@ -141,8 +146,8 @@ def list_command(
         words = click.get_current_context().find_root().obj
         elsewhere = list_all([one for one in words if one not in ("list", "--json")])  # by the same options
     if as_json:
-        times = [time_json(account) for account in accounts] if goodput else [{} for _ in shown]
-        here = [status.as_json(attempts=False) | spent for status, spent in zip(shown, times, strict=True)]
+        more = [*map(time_json, accounts), *({"efficiency": use.as_json()} for use in uses)] or [{} for _ in shown]
+        here = [status.as_json(attempts=False) | fields for status, fields in zip(shown, more, strict=True)]
         there = [
             {**run, "cluster": one.cluster, "as_of": one.answer.as_of, "problem": one.problem}
             for one in elsewhere
@@ -150,15 +155,15 @@ def list_command(
         ]
         echo_json([*here, *there])
         return
-    if elsewhere:
+    if elsewhere and table != "efficiency":
         _show_elsewhere(elsewhere, shown)
         return
     if not shown:
         nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
         print_note("no run is like that" if index.count() else nothing)
         return
-    if goodput:
-        write_lines(goodput_lines(shown, accounts))
+    if table is not None:
+        write_lines(goodput_lines(shown, accounts) if table == "goodput" else efficiency_lines(shown, uses))
     else:
         show(shown)
     omitted = index.count() - len(shown)

@@ -16,6 +16,7 @@ from hpc_launch.runs.rank_logs import RankLogLine, log_files
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.status.progress_reader import tail_lines
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
+from hpc_launch.view.efficiency_text import efficiency_fields
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad
 from hpc_launch.view.state_text import (
     elapsed,
@@ -32,6 +33,7 @@ from hpc_launch.view.state_text import (
 from hpc_launch.view.terminal import painted
 
 if TYPE_CHECKING:
+    from hpc_launch.estimate.efficiency import Efficiency
     from hpc_launch.performance.time_account import TimeAccount
 
 
@@ -117,6 +119,7 @@ def details(
     status: RunStatus,
     *,
     account: TimeAccount | None = None,
+    use: Efficiency | None = None,
     hosts_of_run: Sequence[str] = (),
     colour: bool = False,
     live: bool = False,
@@ -144,6 +147,7 @@ def details(
         *_named("roles", role_lines(status, current)),
         ("tunnel", "" if live else tunnel(status)),
         ("time", time_line(account) if account is not None else ""),
+        *(efficiency_fields(use) if use is not None else ()),
         ("site", clean(status.site)),
         *_named("attempts" if len(lines) > 1 else "attempt", lines),
         *_named("hosts", [clean(line) for line in hosts_of_run]),
@@ -152,7 +156,9 @@ def details(
     return [clean(status.run), *_aligned(fields)]
 
 
-def summary(status: RunStatus, *, colour: bool = False, now: float | None = None) -> list[str]:
+def summary(
+    status: RunStatus, *, use: Efficiency | None = None, colour: bool = False, now: float | None = None
+) -> list[str]:
     """How a run ended, where its output is and what to do next."""
     spent = elapsed(status.last, time.time() if now is None else now)
     state = painted(status.state, status.state, colour=colour)
@@ -160,6 +166,7 @@ def summary(status: RunStatus, *, colour: bool = False, now: float | None = None
     fields = [
         ("why", reason_text(status)),
         ("reached", ", ".join(progress_parts(status))),
+        *(efficiency_fields(use) if use is not None else ()),
         *(_evidence(status) if status.state in ("FAILED", "STOPPED") else []),
         *_places(status),
         *_next(status),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -67,3 +68,30 @@ def test_a_run_with_a_second_attempt_that_repeats_steps(home: Home) -> None:
     (listed,) = home.json("list", "--goodput")
     assert listed["time"] == home.json("status", run.name)["time"]
     assert "time" not in home.json("list")[0]
+
+
+SAMPLES = "".join(
+    f'{{"t": {at}, "event": "sample", "rss_mib": {{"0": 2048}}, "cpu_s": {{"0": {at}}}, '
+    f'"gpus": [{{"index": 0, "util": 60}}, {{"index": 1, "util": 0}}]}}\\n'
+    for at in range(1000, 1120, 30)
+)
+"""Made up: no GPU was at hand to record them."""
+
+
+def test_runs_with_idle_gpus_come_first(home: Home) -> None:
+    idle = home.submit(
+        f"mkdir -p $dir/agent; printf '{SAMPLES}' >$dir/agent/node-0.jsonl; say 0 'step 4/4'", name="idle"
+    )
+    home.call("watch", idle.name)
+    plain = home.submit("say 0 'step 4/4'", name="plain")
+    home.call("watch", plain.name)
+    lines = home.call("list", "--efficiency").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["RUN", idle.name, plain.name]
+    assert "30%" in lines[1]
+    assert "1 of 2 GPUs were idle in all samples: request fewer, or start a process for each" in lines[1]
+    shown = re.sub(" +", " ", home.call("status", idle.name).stdout)
+    assert "\n use GPUs 30%, memory 2 GiB, CPUs 1\n" in shown
+    assert "\n advice 1 of 2 GPUs were idle" in shown
+    found = {one["run"]: one["efficiency"] for one in home.json("list", "--efficiency")}
+    assert (found[idle.name]["gpu_use"], found[idle.name]["idle_gpus"]) == (0.3, 1)
+    assert (found[plain.name]["gpu_use"], found[plain.name]["advice"]) == (None, "")

@@ -46,6 +46,10 @@ def test_checkpoints_and_the_phases_of_the_start_count(tmp_path: Path) -> None:
     assert found["time"]["training"] > 1
     assert "imports" in found["starting_phases"]  # without time for `first_step` if the last rank marks it late
     assert sum(found["starting_phases"].values()) == pytest.approx(found["time"]["starting"], abs=0.1)
+    assert "  use " in done.stderr, "at the end of --wait"
+    (use,) = [line for line in launch(tmp_path, "status", "@last").stdout.splitlines() if line.startswith("  use ")]
+    assert "CPUs " in use
+    assert "memory " in use
     assert launch(tmp_path, "report", "@last", "-o", "run.html").returncode == 0
     page = (tmp_path / "run.html").read_text()
     for words in ("CPU use by node", "CPU use by rank", "Memory by rank", "rank 1, ", "steps/s"):

@@ -42,6 +42,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     slots: tuple[int, ...] = ()
     """Processes of each host where hosts differ."""
     gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
     world_size: int | None = None
     launcher: str = ""
     container: str | None = None

@@ -1,0 +1,41 @@
+"""The advice of the efficiency card: only what was measured supports one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpc_launch.estimate.efficiency import Efficiency, cpus_between, uses_by_gpu
+
+GOOD = {"gpu_use": 0.9, "gpus": 8, "memory": 400.0, "memory_requested": 480.0, "time": 3000.0, "time_requested": 3600}
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({}, ""),
+        ({"idle_gpus": 3}, "3 of 8 GPUs were idle in all samples: request fewer, or start a process for each"),
+        ({"gpu_use": 0.31, "cause": "the ranks wait for data: add workers"}, "the ranks wait for data: add workers"),
+        ({"gpu_use": 0.31}, ""),
+        ({"memory": 40.0}, "request 52 GiB of memory per node instead of 480 GiB"),
+        ({"memory": 40.0, "completed": False}, ""),
+        ({"memory": 1.0, "memory_requested": 4.0}, ""),
+        ({"memory": None}, ""),
+        ({"time": 600.0}, "request 13 minutes instead of 60: shorter jobs start earlier"),
+        ({"time": 60.0, "time_requested": 600}, ""),
+        ({"time": None}, ""),
+    ],
+)  # fmt: skip
+def test_advice_needs_evidence(changes: dict[str, Any], advice: str) -> None:
+    assert Efficiency(**{"completed": True, **GOOD, **changes}).advice == advice
+
+
+def test_few_samples_of_a_gpu_say_nothing() -> None:
+    assert uses_by_gpu([(0, 10.0), (1, 0.0), (0, 20.0), (1, None), (0, None), (0, 30.0)], 3) == [[10.0, 20.0, 30.0]]
+
+
+def test_cpus_in_use_between_two_samples() -> None:
+    assert cpus_between({"0": 10.0, "1": 10.0}, {"0": 25.0, "1": 20.0, "2": 5.0}, 10.0) == 3.0
+    assert cpus_between({"0": 100.0}, {"0": 1.0}, 10.0) == 0.0, "it was started again"
+    assert cpus_between({}, {"0": 1.0}, 0.0) == 0.0
