@@ -26,7 +26,7 @@ OTHERS = REPOSITORY / "build" / "screenshots"
 DIGEST = IMAGES / "screenshots.sha256"
 REPORT = REPOSITORY / "hpc_launch" / "report"
 WIDE, NARROW = 1280, 360
-HEIGHTS = {"report": 660, "heat-map": 370, "comparison": 640}
+HEIGHTS = {"report": 636, "heat-map": 370, "comparison": 640}
 """What the screenshots show of their pages, in pixels."""
 
 
@@ -50,9 +50,9 @@ def digest() -> str:
 
 
 def _report(home: Path, name: str, *, nodes: int, rate: str) -> RunReport:
-    steps, now = 1500, BEGIN + 4000.0
+    steps, now = 3000, BEGIN + 6000.0
     found = sampled_run(home, nodes=nodes, gpus=4, steps=steps, name=name)
-    found = replace(found, site="mycluster", progress=Progress(steps, steps, 2.941))
+    found = replace(found, site="mycluster", progress=Progress(steps, steps, 2.5))
     folder = RunFolder(found.folder)
     for file in (folder.resolved_yaml, *(attempt.plan for attempt in folder.attempts())):
         file.write_text(file.read_text("utf-8").replace("lr: 0.001", f"lr: {rate}").replace("lr=0.001", f"lr={rate}"))
