@@ -183,6 +183,15 @@ def _listed(folder: Path, pattern: re.Pattern[str], *, folders: bool = False) ->
     return [(match, path) for match, path in found if os.path.isfile(path)]
 
 
+def attempts_in(folder: Path) -> list[AttemptFolder]:
+    """The attempts of a run, or the job arrays of a sweep, by number."""
+    try:
+        names = [name for name in os.listdir(folder) if _ATTEMPT.match(name)]
+    except OSError:
+        return []
+    return [AttemptFolder(folder / name) for name in sorted(names, key=int)]
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run and the paths in it."""
@@ -244,11 +253,7 @@ class RunFolder:
 
     def attempts(self) -> list[AttemptFolder]:
         """All existing attempts by number."""
-        try:
-            names = [name for name in os.listdir(self.attempts_folder) if _ATTEMPT.match(name)]
-        except OSError:
-            return []
-        return [AttemptFolder(self.attempts_folder / name) for name in sorted(names, key=int)]
+        return attempts_in(self.attempts_folder)
 
     def attempts_stamp(self) -> int | None:
         """When the run, or a part of the sweep or pipeline, last got an attempt, in ns; None if unknown."""

@@ -133,6 +133,10 @@ def details(
     source = source_text(status)
     state = painted(status.state, status.state, colour=colour) + (f", {source}" if source else "")
     lines = [_attempt(attempt, current) for attempt in status.attempts[-1 if live else 0 :]]
+    step, total, drawn = status.progress.step, status.progress.total, list[str]()
+    if step is not None and total:
+        done = min(1.0, max(0.0, step / total))
+        drawn = [f"[{'#' * int(done * BAR):-<{BAR}}] {done:.0%}"]
     successor, job = "", status.successor
     if job is not None and status.state != "RETRYING" and not status.final:  # the reason of a RETRYING run names it
         successor = f"job {clean(job.job_id)}, {clean(job.state)}: takes over if this job ends before the run does"
@@ -143,7 +147,7 @@ def details(
         ("phase", startup_text(status, current)),
         ("next start", ", ".join(waiting_parts(status, current))),
         ("successor", successor),
-        *_progress(status),
+        *_named("progress", [*drawn, ", ".join(progress_parts(status))]),
         *_named("roles", role_lines(status, current)),
         ("tunnel", "" if live else tunnel(status)),
         ("time", time_line(account) if account is not None else ""),
@@ -182,14 +186,6 @@ def _evidence(status: RunStatus) -> list[Field]:
         return _named("last lines", [f"| {line}" for line in last_lines(status, LAST_LINES)])
     places = [f"{quote.file}:{quote.line or ''}".rstrip(":") for quote in quotes]
     return _named("evidence", [f"{clean(at)} | {clean(one.text)}" for at, one in zip(places, quotes, strict=True)])
-
-
-def _progress(status: RunStatus) -> list[Field]:
-    step, total, drawn = status.progress.step, status.progress.total, list[str]()
-    if step is not None and total:
-        done = min(1.0, max(0.0, step / total))
-        drawn = [f"[{'#' * int(done * BAR):-<{BAR}}] {done:.0%}"]
-    return _named("progress", [*drawn, ", ".join(progress_parts(status))])
 
 
 def _attempt(attempt: AttemptStatus, now: float) -> str:

@@ -23,14 +23,13 @@ from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import user
 from hpc_launch.job.group_keys import Condition
 from hpc_launch.job.sweep_points import SweepPoint, label, matches
-from hpc_launch.runs.layout import AttemptFolder, Entry, RunFolder
+from hpc_launch.runs.layout import AttemptFolder, Entry, RunFolder, attempts_in
 from hpc_launch.runs.records.run_info import refuse_other_users_run
 from hpc_launch.runs.records.submission import request_cancel
 
 SHOWN = 5
 """How many points or runs an error message names."""
 
-_ARRAY = re.compile(r"[0-9]{3,5}\Z")
 _KEY = re.compile(r"[0-9]+(-[0-9]+)?\Z")
 _KEY_AT_END = re.compile(r"(-[0-9]+){1,2}\Z")
 
@@ -110,11 +109,7 @@ class SweepFolder(GroupFolder):
 
     def arrays(self) -> list[AttemptFolder]:
         """All arrays by number."""
-        try:
-            names = [name for name in os.listdir(self.run.arrays) if _ARRAY.match(name)]
-        except OSError:
-            return []
-        return [AttemptFolder(self.run.arrays / name) for name in sorted(names, key=int)]
+        return attempts_in(self.run.arrays)
 
 
 def point_number(run: RunFolder) -> int:

@@ -101,7 +101,15 @@ def create_run(prepared: PreparedAttempt, sweep: Struct | None = None, *, at: Ru
                 take_snapshot(run, prepared.plan.code)
             # Last: a folder with a run.json is a complete run.
             write_info(run, prepared, created, name=(at or run).name)
-            return run if at is None else _moved(run, at)
+            if at is None:
+                return run
+            try:
+                os.rename(run.path, at.path)
+            except OSError:  # rename(2) replaces no folder that has files: another process may have put its own there
+                if not at.exists:
+                    raise
+                shutil.rmtree(run.path, ignore_errors=True)
+            return at
         except BaseException:
             shutil.rmtree(run.path, ignore_errors=True)
             raise
@@ -210,17 +218,6 @@ def _open_to(folder: Path, group: str) -> None:
     except LookupError:
         raise OSError(errno.EINVAL, f"no group {group} ($HPC_LAUNCH_RUN_GROUP)", str(folder)) from None
     folder.chmod(GROUP_MODE)
-
-
-def _moved(draft: RunFolder, at: RunFolder) -> RunFolder:
-    """The run at its place. Another process may have put its own there: rename(2) replaces no folder that has files."""
-    try:
-        os.rename(draft.path, at.path)
-    except OSError:
-        if not at.exists:
-            raise
-        shutil.rmtree(draft.path, ignore_errors=True)
-    return at
 
 
 def _shares_code(pipeline: RunFolder | None, run: RunFolder, code: CodePlan | None) -> bool:
