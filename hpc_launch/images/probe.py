@@ -147,7 +147,12 @@ def probe_as_job(container: ContainerPlan, job: LaunchPlan | None, request: Mapp
     inside = job.around.inside if job is not None else ()
     with tempfile.TemporaryDirectory(prefix="hpc-launch-check-") as folder:
         known = dict.fromkeys(("HPC_LAUNCH_RUN_DIR", "HPC_LAUNCH_ATTEMPT_DIR"), folder)
-        environment = known_variables(variables, known)
+        environment: dict[str, str] = {}
+        for variable in variables:
+            value = _filled(variable.value, known) if variable.value is not None else None
+            if value is not None:
+                old = environment.get(variable.name) or os.environ.get(variable.name)
+                environment[variable.name] = f"{value}:{old}" if variable.before and old else value
         binds = tuple((text,) for bind in container.binds if (text := _filled(bind, known)) is not None)
         wrapper = wrap_command(replace(container, binds=binds, variables=tuple(environment)))
         before = [word for line in wrapper.before for text in line if (word := _filled(text, known)) is not None]
@@ -155,17 +160,6 @@ def probe_as_job(container: ContainerPlan, job: LaunchPlan | None, request: Mapp
         request = {**request, "writable": [folder, *request["writable"]]}
         answer = probe_image(before, python, request, environment, "".join(setup_lines(inside, known)))
         return {**answer, "run_folder": folder}
-
-
-def known_variables(variables: Iterable[Variable], known: Mapping[str, str]) -> dict[str, str]:
-    """The job's variables, as far as they are known before it runs."""
-    result: dict[str, str] = {}
-    for variable in variables:
-        value = _filled(variable.value, known) if variable.value is not None else None
-        if value is not None:
-            old = result.get(variable.name) or os.environ.get(variable.name)
-            result[variable.name] = f"{value}:{old}" if variable.before and old else value
-    return result
 
 
 def _filled(text: Text, known: Mapping[str, str]) -> str | None:

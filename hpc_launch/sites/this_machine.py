@@ -153,7 +153,11 @@ def interpolation_names(
         values.pop(f"env.{secret}", None)  # the script and its folder's name are no place for it
     values["job.name"] = job.name
     if job.account is not None:
-        values["account"] = _without_account_suffix(job.account, site.profile)
+        # Name of the project: folders have it without the account suffix for the hardware.
+        suffixes = [queue.account_suffix for queue in site.profile.queues.values()]
+        suffixes += [node.account_suffix for node in site.profile.node_classes.values()]
+        suffix = max((one for one in suffixes if one and job.account.endswith(one)), key=len, default="")
+        values["account"] = job.account.removesuffix(suffix) or job.account
     for key, folder in site.profile.paths.items():
         place = site.merged.places.get(("paths", key, "path"))
         try:
@@ -184,14 +188,6 @@ class _Placeholders(dict[str, str]):
         if name.startswith("env."):
             return f"/{name[4:]}{NOT_SET_HERE}"
         raise KeyError(name)
-
-
-def _without_account_suffix(account: str, profile: SiteProfile) -> str:
-    """Name of the project: folders have it without the account suffix for the hardware."""
-    suffixes = [queue.account_suffix for queue in profile.queues.values()]
-    suffixes += [node.account_suffix for node in profile.node_classes.values()]
-    site_data = max((suffix for suffix in suffixes if suffix and account.endswith(suffix)), key=len, default="")
-    return account.removesuffix(site_data) or account
 
 
 MAX_HOSTFILE_BYTES = 4 << 20

@@ -290,21 +290,16 @@ def survey(user: str) -> Survey:
     """Query everything. Raises Unreachable if the controller does not answer; a missing database is not an error."""
     config, known = ask_settings(), ask_partitions()
     members = nodes(run_command.ask(["scontrol", "--all", "--oneliner", "show", "node"]))
+    accounting = None
+    if config.get("AccountingStorageType", "").endswith("slurmdbd"):
+        with suppress(Unreachable):
+            accounting = Accounting(ask_associations(config, user), ask_default_account(user), ask_qos())
     help_text = ""
     with suppress(Unreachable):
         help_text = run_command.ask(["srun", "--help"])
     options = CONTAINER_OPTIONS.items()
     plugins = (kind for kind, option in options if re.search(rf"^\s*{option}\b", help_text, re.MULTILINE))
-    return Survey(config, tuple(known), tuple(members), _accounting(config, user), tuple(plugins))
-
-
-def _accounting(config: Row, user: str) -> Accounting | None:
-    if not config.get("AccountingStorageType", "").endswith("slurmdbd"):
-        return None
-    try:
-        return Accounting(ask_associations(config, user), ask_default_account(user), ask_qos())
-    except Unreachable:
-        return None
+    return Survey(config, tuple(known), tuple(members), accounting, tuple(plugins))
 
 
 def ask_associations(config: Row, user: str) -> list[Row]:
