@@ -4,7 +4,6 @@ A node is bad if a check fails on it and passes on at least as many others: what
 of a node. For judge.py.
 """
 
-import statistics
 from collections import Counter
 from typing import Any, Dict, List, Tuple
 
@@ -50,7 +49,7 @@ def note(found: Results, node: str, check: str, text: str) -> None:
 def compare(found: Results, memory_mib: int) -> None:
     """Compare the nodes with each other: a node can pass every absolute limit and still hold up the others."""
     total = values(found, "memory")
-    usual = statistics.median_high(list(total.values())) if total else 0
+    usual = sorted(total.values())[len(total) // 2] if total else 0
     for node, mib in total.items():
         if mib < SMALL * usual or (memory_mib and mib < SMALL * memory_mib):
             text = "has %d MiB of memory, not %d" % (mib, usual if mib < SMALL * usual else memory_mib)
@@ -62,7 +61,8 @@ def compare(found: Results, memory_mib: int) -> None:
         below(found, check, 1.0, check + " has %.0f %% of the rate of the other nodes")
     clocks = values(found, "clock")
     if len(clocks) > 2:
-        usual = statistics.median(list(clocks.values()))
+        ordered = sorted(clocks.values())
+        usual = (ordered[len(ordered) // 2] + ordered[(len(ordered) - 1) // 2]) / 2
         for node, ahead in clocks.items():
             if abs(ahead - usual) > CLOCK_S:
                 words = (abs(ahead - usual), "ahead of" if ahead > usual else "behind")
@@ -83,7 +83,7 @@ def compare(found: Results, memory_mib: int) -> None:
 def below(found: Results, check: str, share: float, text: str) -> None:
     """Fail a check on nodes whose value is below a share of the median."""
     by_node = values(found, check)
-    usual = statistics.median_high(list(by_node.values())) if len(by_node) > 1 else 0.0
+    usual = sorted(by_node.values())[len(by_node) // 2] if len(by_node) > 1 else 0.0
     for node, value in by_node.items():
         if usual > 0 and value < share * usual * 0.999:
             fail(found, node, check, text % (100 * value / usual))
@@ -92,7 +92,7 @@ def below(found: Results, check: str, share: float, text: str) -> None:
 def slow_links(found: Results) -> None:
     """Fail nodes from which a transfer takes far longer than from the others."""
     seconds = values(found, "network")
-    usual = statistics.median_low(list(seconds.values())) if seconds else 0.0
+    usual = sorted(seconds.values())[(len(seconds) - 1) // 2] if seconds else 0.0
     for node, one in seconds.items():
         if one > max(SLOW_LINK_S, SLOW_LINK * usual):
             text = "%s; %.3f s from the other nodes" % (found[node]["network"].get("text"), usual)

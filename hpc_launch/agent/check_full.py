@@ -7,7 +7,6 @@ others, and one of all. measure.py carries them out with the training's own PyTo
 import json
 import signal
 import socket
-import statistics
 import subprocess
 from typing import Any, Dict, List, Tuple
 
@@ -166,7 +165,8 @@ def compare_measured(found: Results, rounds: List[List[List[str]]], gpus: int) -
         by_node = values(found, check, list)
         if not by_node:
             continue
-        usual = statistics.median_high([one for ones in by_node.values() for one in ones])
+        ordered = sorted(one for ones in by_node.values() for one in ones)
+        usual = ordered[len(ordered) // 2]
         medians[check] = figure(check, usual)
         for node, ones in by_node.items():
             if min(ones) < share * usual:
@@ -178,7 +178,7 @@ def compare_measured(found: Results, rounds: List[List[List[str]]], gpus: int) -
     together = [results[ALL]["value"] for results in ends if results[ALL]["ok"]]
     for name, ones in (("all-reduce of pairs", speeds), (ALL, together)):
         if ones:
-            medians[name] = figure(name, statistics.median_high(ones))
+            medians[name] = figure(name, sorted(ones)[len(ones) // 2])
     if any(results[ALL]["ok"] is False for results in ends):  # all wait for the one that fails
         for results in ends:
             results[ALL] = dict(results[ALL], ok=False if results[ALL]["ok"] is False else None)
@@ -211,7 +211,7 @@ def compare_pairs(found: Results, rounds: List[List[List[str]]], share: float) -
     known = [speed for _, speed, _ in outcomes if speed]
     usual = 0.0
     if len(known) > 1:  # of a few, the best: there may be only one good pair
-        usual = max(known) if len(known) <= 3 else statistics.median_high(known)
+        usual = max(known) if len(known) <= 3 else sorted(known)[len(known) // 2]
     met: Dict[str, List[str]] = {}
     bad: Dict[str, List[Tuple[str, str]]] = {}
     for pair, speed, text in outcomes:

@@ -59,23 +59,23 @@ def shared_memory() -> Result:
 
 
 def cpu_speed() -> Result:
-    """Loops per second of CPU time, compared with those of the other nodes; the best of three rounds counts.
+    """Loops per second of CPU time, compared with those of the other nodes; the best of the rounds counts.
 
-    CPU time, because what else runs on the node must not count. Where others leave little of a CPU, nothing is said:
-    what they do to caches and clocks, and what a hypervisor takes, is not this node's speed.
+    Two rounds in a row must agree: an idle CPU has to raise its clock. CPU time, because what else runs must not count.
+    Where others leave little of a CPU, nothing is said: what they do to caches and clocks is not this node's speed.
     """
-    best, began, used = 0.0, time.perf_counter(), time.process_time()
-    for _ in range(3):
-        start, end, loops = time.process_time(), time.perf_counter() + 1, 0
-        while time.process_time() - start < 0.1 and time.perf_counter() < end:
+    speeds, began, used = [0.0, 1.0], time.perf_counter(), time.process_time()
+    while len(speeds) < 8 and abs(speeds[-1] - speeds[-2]) > 0.1 * speeds[-1]:
+        start, end, loops = time.process_time(), time.perf_counter() + 0.5, 0
+        while time.process_time() - start < 0.05 and time.perf_counter() < end:
             for _ in range(1000):
                 pass
             loops += 1
-        best = max(best, loops / (time.process_time() - start))
+        speeds.append(loops / (time.process_time() - start))
     share = (time.process_time() - used) / (time.perf_counter() - began)
     if share < BUSY:
         return result(True, "not measured: others use the CPU", None)
-    return result(True, "%.0f loops/s" % best, best)
+    return result(True, "%.0f loops/s" % max(speeds), max(speeds))
 
 
 def enterable(path: str) -> Result:
@@ -204,12 +204,12 @@ SOFTWARE = (
     + """
 import ast, importlib.util, json, os, sys
 found, missing = {"python": "%d.%d.%d" % sys.version_info[:3]}, []
-try:
-    from importlib import metadata
-    for name in ("torch", "deepspeed"):
-        try: found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError: pass
-except ImportError: pass
+for folder in sys.path:  # importlib.metadata does the same, and takes longer to import than the rest of the check
+    try: names = os.listdir(folder)
+    except OSError: continue
+    for package, _, version in (name.partition("-") for name in names):
+        if package in ("torch", "deepspeed") and version.endswith((".dist-info", ".egg-info")):
+            found.setdefault(package, version.rsplit(".", 1)[0].split("-")[0])
 script = sys.argv[1] if len(sys.argv) > 1 else ""
 if script.endswith(".py"):
     sys.path.insert(0, os.path.dirname(script))

@@ -9,11 +9,11 @@ hosts end their checks.
 For check.py: ports between the nodes, the same code.
 """
 
-import hashlib
 import json
 import os
 import socket
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Dict, Iterator, List, Optional, Set
@@ -171,7 +171,7 @@ def code(folder: str, runs: str) -> Result:
         except OSError:
             data = b"unreadable"
         size += len(data)
-        digests[name] = hashlib.sha256(data).hexdigest()[:8]
+        digests[name] = "%08x" % zlib.crc32(data)
     return result(True, "%d files in %s" % (len(digests), folder), digests)
 
 
