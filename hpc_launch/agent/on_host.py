@@ -52,15 +52,15 @@ class Command:
 
     def wait(self) -> None:
         """Until the command has ended, the connection is lost, or a signal arrives."""
-        heard = time.monotonic()
+        began = heard = time.monotonic()
         while self.status is None and not self.ended:
-            readable = select.select([0], [], [], 0.3)[0]
+            readable = select.select([0], [], [], min(0.3, 0.01 + (time.monotonic() - began) / 32))[0]
             self.reap()
             now = time.monotonic()
             if readable:
                 heard = now
                 try:
-                    self.ended = not os.read(0, 1 << 16)
+                    self.ended = not os.read(0, 1 << 16) or self.ended
                 except OSError:
                     self.ended = True
             elif now - heard > SILENT_S:
