@@ -157,12 +157,12 @@ class Connection:
 
     def end(self, seconds: float) -> bool:
         """Wait for ssh to end; kill it after so many seconds, which returns False, and when it prints too much."""
-        until = time.monotonic() + seconds
+        began = time.monotonic()
         try:
             while not self.look() and not self.too_long:
-                if time.monotonic() > until:
+                if time.monotonic() > began + seconds:
                     return False
-                time.sleep(LOOK_S / 4)
+                time.sleep(min(LOOK_S / 4, 0.002 + (time.monotonic() - began) / 32))  # the sooner, the more it matters
             return True
         finally:
             self.process.kill()

@@ -28,7 +28,6 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +84,18 @@ def processes_of_job(job_id: str, folder: str, shell: int | None = None) -> list
     return belonging([f"{JOB_MARKER}={job_id}:{folder}"], {str(shell)})
 
 
-@dataclass
 class SupervisedJob:
     """A job that this process starts, limits and records."""
 
-    folder: Path
-    job_id: str
-    name: str
-    time_limit_s: float | None
-    signal_before_s: float | None
-    state: dict[str, Any] = field(default_factory=dict)
-    shell: int = 0
-    status: int | None = None
-    """The batch shell's wait(2) status; None while it runs."""
+    def __init__(
+        self, folder: Path, job_id: str, name: str, time_limit_s: float | None, signal_before_s: float | None
+    ) -> None:
+        self.folder, self.job_id, self.name = folder, job_id, name
+        self.time_limit_s, self.signal_before_s = time_limit_s, signal_before_s
+        self.state: dict[str, Any] = {}
+        self.shell = 0
+        self.status: int | None = None
+        """The batch shell's wait(2) status; None while it runs."""
 
     def write(self, **changes: Any) -> None:
         """Update local.json atomically. Raises OSError."""
