@@ -120,10 +120,13 @@ def test_hosts_are_checked_and_a_job_starts_in_one_connection_to_the_first_one(
 ) -> None:
     folder = tmp_path / "run" / "attempts" / "001"
     folder.mkdir(parents=True)
-    script = f"#HOST n1 slots=1 shared\necho done >{tmp_path}/done\n"
+    waits = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"
+    script = f"#HOST n1 slots=1 shared\n{waits}\necho done >{tmp_path}/done\n"
     scheduler = SshScheduler()
     job_id = scheduler.submit(Submission(script, folder, "job.token.1"))
-    assert (bin_folder / "asked").read_text().split() == ["n1", "n1"], "from here, and by itself"
+    assert scheduler.query([job_id], fresh=True)[job_id].state == "RUNNING"
+    assert (bin_folder / "asked").read_text().split() == ["n1", "n1"], "from here, and by itself; not for its state"
+    (tmp_path / "go").touch()
     wait_until(lambda: scheduler.query([job_id], fresh=True)[job_id].state == "COMPLETED", patience(20))
     assert (tmp_path / "done").exists()
     with pytest.raises(SubmitRefused, match="cannot reach dead1 over ssh from n1: "):

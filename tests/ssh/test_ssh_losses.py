@@ -13,29 +13,32 @@ import yaml
 
 from tests.busy import patience
 from tests.cluster.faults import wait_until
+from tests.marks import prove
 from tests.prove.ssh_kills import KINDS, QUICK, play
 from tests.ssh.ssh_user import SshUser
 
 PROGRAM = 'touch "$HPC_LAUNCH_ATTEMPT_DIR/began-0"; exec sleep 300'
 
 
-def waiting_client(user: SshUser) -> subprocess.Popen[str]:
-    """`submit --wait` of a run that has begun."""
+def waiting_client(user: SshUser, node: str | None = None) -> subprocess.Popen[str]:
+    """`submit --wait` of a run that has begun, on the login node or on a host."""
     wanted = {"name": "waits", "nodes": 2, "launcher": "none", "command": ["bash", "-c", PROGRAM], "hang": False}
-    client = user.popen("submit", user.job(yaml.safe_dump(wanted)), "--wait")
+    words = ["hpc-launch", "submit", user.job(yaml.safe_dump(wanted)), "--wait"]
+    client = user.cluster.popen(words, cwd=user.home, env=user.env, node=node)
     wait_until(lambda: bool(user.processes("n1", "attached_run")), timeout=patience(60))
     wait_until(lambda: bool(list(user.home.glob("runs/*/attempts/001/began-0"))), timeout=patience(60))
     return client
 
 
-def test_a_run_ends_with_the_client_that_waits_for_it(user: SshUser) -> None:
-    client = waiting_client(user)
+@pytest.mark.parametrize("node", [None, prove("n1")])
+def test_a_run_ends_with_the_client_that_waits_for_it(user: SshUser, node: str | None) -> None:
+    client = waiting_client(user, node)
     client.kill()
     user.nothing_left(patience(15))
     client.communicate()
     status = user.status()
     assert (status["state"], len(status["attempts"])) == ("CANCELLED", 1)
-    assert status["reason"].startswith("cancelled by the end of the client on login")
+    assert status["reason"].startswith(f"cancelled by the end of the client on {node or 'login'}")
 
 
 def test_ctrl_c_detaches_from_the_run(user: SshUser) -> None:

@@ -9,11 +9,8 @@ the run and names CLIENT, unless the last line was `detach`.
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -40,10 +37,12 @@ def attached(run: RunFolder, job_id: str) -> Iterator[str]:
 
     An exception other than Ctrl-C, and the death of this process, cancel the run; the end of the context does not.
     """
-    from hpc_launch.job.shell_text import quote
+    import secrets  # not at the other end, which starts beside the training
+    import socket
+    import subprocess
+
     from hpc_launch.schedulers.local import local_jobs
-    from hpc_launch.schedulers.ssh.ssh_hosts import SSH
-    from hpc_launch.schedulers.ssh.ssh_scheduler import exports
+    from hpc_launch.schedulers.ssh.ssh_scheduler import command_there
 
     entry = local_jobs.lookup(job_id)
     if entry is None or not entry.hosts:
@@ -51,16 +50,16 @@ def attached(run: RunFolder, job_id: str) -> Iterator[str]:
         return
     word = f"attached-{secrets.token_hex(8)}"
     words = [*module_command("hpc_launch.runs.submitting.attached_run"), str(run.path), word, socket.gethostname()]
-    line = f"exec {' '.join(map(quote, words))}".replace(word, f"{word[:12]}''{word[12:]}")  # an echo is no answer
-    text = "\n".join([*exports(), line, ""]).encode("utf-8", "surrogateescape")
+    command, text = command_there(entry, words)
+    text = text.replace(word, f"{word[:12]}''{word[12:]}")  # an echo is no answer
     ssh = subprocess.Popen(
-        [*SSH, "-oControlMaster=no", "--", entry.hosts[0], "bash -s"],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C and Ctrl-Z are for this process only
     )
-    _send(ssh.stdin, text)
+    _send(ssh.stdin, text.encode("utf-8", "surrogateescape"))
     try:
         yield "" if _comes(ssh.stdout, word.encode()) else f"{entry.hosts[0]} did not answer"
     except KeyboardInterrupt:

@@ -152,6 +152,14 @@ def current_state(job_id: str, folder: Path) -> LocalState | None:
     return _record_lost_supervisor(folder, state)
 
 
+def state_after(action: str, job_id: str, folder: Path) -> LocalState | None:
+    """The state of a job of this host, after the action."""
+    state = current_state(job_id, folder)
+    if state is not None and not state.over and state.here:
+        signal_job(state, action)
+    return state
+
+
 def record_of(entry: local_jobs.LocalJob, state: LocalState, source: str) -> JobRecord:
     """The record of a job in this state."""
     known, nodes = convert(state, JobRecord, from_attributes=True), compress(entry.hosts) if entry.hosts else state.host

@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hpc_launch.agent.fan_out import OPTIONS, SSH_FAILED, ask, last_line, ssh_of
+from hpc_launch.agent.lease import FOLDER, PREFIX
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.installed import AGENT, module_command
@@ -271,11 +272,12 @@ def _plain(text: str) -> str:
 
 def problem_of(host: str, run_folder: str, first: str, ssh: Sequence[str] = SSH) -> tuple[HostProblem | None, str]:
     """Why a run cannot use a host, seen from the first one, on which this runs; None if it can. And its machine."""
-    words = ["true"]
-    if run_folder:  # as text: the host may not have the run folder
-        words = ["python3", "-I", "-c", PROGRAM.read_text("utf-8"), os.path.basename(run_folder)]
+    lines = [MACHINE]
+    if run_folder:  # the program as text: the host may not have the run folder
+        lines.append(f'set -- {FOLDER}/{PREFIX}*; [ -e "$1" ] || {{ type python3 >/dev/null; exit; }}')
+        lines.append(exec_line(["python3", "-I", "-c", PROGRAM.read_text("utf-8"), os.path.basename(run_folder)]))
     try:
-        answer = on_host(host, [MACHINE, exec_line(words)], timeout_s=40, origin=first, ssh=ssh)
+        answer = on_host(host, lines, timeout_s=40, origin=first, ssh=ssh)
     except Unreachable as error:
         return HostProblem(host, str(error), error.hint), ""
     except (OSError, subprocess.TimeoutExpired):
@@ -314,15 +316,11 @@ def main(arguments: list[str]) -> int:
         problems = seen_from_here(words[:end], run_folder, ssh_of(job_id, make=True))
         tell(problems)
         return REFUSED if problems else supervise(words[end + 1 :])
-    from hpc_launch.schedulers.local.local_scheduler import current_state, signal_job
+    from hpc_launch.schedulers.local.local_scheduler import state_after
 
-    job_id, folder = words
-    state = current_state(job_id, Path(folder))
-    if state is None:
-        return 0
-    if not state.over and state.here:
-        signal_job(state, action)
-    sys.stdout.write(msgspec.json.encode(state).decode() + "\n")
+    state = state_after(action, words[0], Path(words[1]))
+    if state is not None:
+        sys.stdout.write(msgspec.json.encode(state).decode() + "\n")
     return 0
 
 

@@ -21,15 +21,16 @@ from hpc_launch.agent.fan_out import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import write_atomic
 from hpc_launch.job.shell_text import quote, visible
-from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, JOB_ID, JOB_MARKER, hosts_of, spares_of
+from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, JOB_ID, JOB_MARKER, LOCAL_STATE, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import Elsewhere, LocalJob, LocalState, read_local_state
-from hpc_launch.schedulers.local.local_scheduler import LocalScheduler, record_of, supervisor_command
+from hpc_launch.schedulers.local.local_scheduler import LocalScheduler, record_of, state_after, supervisor_command
 from hpc_launch.schedulers.local.supervisor import SUPERVISOR
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
 from hpc_launch.schedulers.ssh.ssh_hosts import (
     REFUSED,
+    SSH,
     TIMEOUT_S,
     ask_first_host,
     call,
@@ -98,11 +99,10 @@ class SshScheduler(LocalScheduler):
 
     def must_wait(self, script: str, run_folder: Path) -> str | None:
         hosts, shared = hosts_of(script)
-        refusal = _refusal(hosts, "" if shared else str(run_folder.absolute()))
-        return str(refusal) if refusal is not None else None
+        return _refusal(hosts, "" if shared else str(run_folder.absolute())) or None
 
     def nodes(self, names: Sequence[str]) -> dict[str, str]:
-        return {name: str(_refusal((name,), "") or "") for name in names}
+        return {name: _refusal((name,), "") for name in names}
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         if fresh:
@@ -173,6 +173,8 @@ class SshScheduler(LocalScheduler):
     @staticmethod
     def _ask(entry: LocalJob, action: str, timeout_s: float = TIMEOUT_S) -> LocalState | None:
         """The job's state by its first host, after the action. Raises Unreachable."""
+        if is_here(entry):
+            return state_after(action, entry.job_id, entry.folder)
         host = entry.hosts[0]
         answer = ask_first_host(host, [action, entry.job_id, str(entry.folder)], timeout_s)
         if answer.code != 0:
@@ -183,6 +185,22 @@ class SshScheduler(LocalScheduler):
             return msgspec.json.decode(answer.output, type=LocalState)
         except msgspec.MsgspecError as error:
             raise Unreachable(f"{host} gave an unexpected answer: {error}") from error
+
+
+def is_here(entry: LocalJob) -> bool:
+    """Whether the supervisor of a job is this user's, and on this machine: what concerns the job needs no ssh."""
+    state = read_local_state(entry.folder, entry.job_id)
+    with suppress(OSError):
+        return state is not None and state.here and os.stat(entry.folder / LOCAL_STATE).st_uid == os.getuid()
+    return False
+
+
+def command_there(entry: LocalJob, words: Sequence[str]) -> tuple[list[str], str]:
+    """The command that runs another one on the first host of a job, and the input that it needs before."""
+    if is_here(entry):
+        return [*words], ""
+    lines = [*exports(), f"exec {' '.join(map(quote, words))}", ""]
+    return [*SSH, "-oControlMaster=no", "--", entry.hosts[0], "bash -s"], "\n".join(lines)
 
 
 def hand_over_run(attempt: Path, host: str, job_id: str) -> bool:
@@ -202,13 +220,13 @@ def hand_over_run(attempt: Path, host: str, job_id: str) -> bool:
     return True
 
 
-def _refusal(hosts: tuple[str, ...], run_folder: str) -> SubmitRefused | None:
-    """Why a run cannot use hosts: the first one cannot reach one, or another run uses it (not without `run_folder`)."""
+def _refusal(hosts: tuple[str, ...], run_folder: str) -> str:
+    """Why a run cannot use hosts, or '': the first one cannot reach one, or, with `run_folder`, another run uses it."""
     try:
         problems = host_problems(hosts, run_folder)
     except SubmitRefused as error:
-        return error
-    return refused(problems) if problems else None
+        return str(error)
+    return str(refused(problems)) if problems else ""
 
 
 def exports(more: Mapping[str, str] | None = None) -> list[str]:
