@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         info = read_info(run)
-        scheduler = scheduler_for(info.scheduler if info else "")
+        scheduler = scheduler_for(info.scheduler, info.cluster) if info else scheduler_for("")
         if "--during" in arguments:
             _drive_during(run, folder / "end.json", scheduler)
             return 0

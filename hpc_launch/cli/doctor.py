@@ -92,7 +92,7 @@ def _levels(
     except Refused as refused:
         yield Level("job", "failed", tuple(map(str, refused.findings)))
         return
-    scheduler = scheduler_for(prepared.plan.submitted_to)
+    scheduler = scheduler_for(prepared.plan.submitted_to, prepared.plan.cluster)
     yield from static_levels(job, prepared, scheduler, site, sets)
     if no_job:
         return

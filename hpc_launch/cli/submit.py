@@ -60,8 +60,9 @@ def submit_command(
         from hpc_launch.prepare.attempts import start_estimate
         from hpc_launch.schedulers.scheduler import scheduler_for
 
+        plan = checked.first.plan
         with TERMINAL.doing("waiting for the scheduler's estimate"):
-            answer = start_estimate(checked.first, scheduler_for(checked.first.plan.submitted_to))
+            answer = start_estimate(checked.first, scheduler_for(plan.submitted_to, plan.cluster))
         echo_answer({"estimate": answer}, [answer], as_json=as_json)
         return 0
     from hpc_launch.api.job_calls import submit

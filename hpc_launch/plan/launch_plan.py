@@ -313,6 +313,11 @@ class LaunchPlan(Struct, frozen=True):
         return self.fewest_nodes < self.nodes
 
     @property
+    def cluster(self) -> str | None:
+        """The cluster that the job goes to, where a login reaches several (`--clusters`)."""
+        return next((one.value for one in self.directives if one.option == "clusters"), None)
+
+    @property
     def chooses_nodes(self) -> bool:
         """Whether the end hook chooses the nodes of the next attempt in the job: with spares, or an elastic number."""
         return self.scheduler == "slurm" and (self.elastic or self.spares > 0)

@@ -90,7 +90,7 @@ def prepare(
 def attempt_of(plan: PlanRecord, scheduler: str, script: str, runs_folder: Path) -> PreparedAttempt:
     """An attempt by its plan and script, without the texts of a new run. Raises Refused where a secret is missing."""
     retry = plan.recovery or RetryPlan()
-    unhealthy = _unhealthy(plan.site, retry, plan.excluded) if scheduler == "slurm" else ()
+    unhealthy = _unhealthy(plan.site, retry, plan.excluded, plan.cluster) if scheduler == "slurm" else ()
     unhealthy = tuple(node for node in unhealthy if node not in plan.readmitted)
     # The option replaces the script's directive, so it must name those nodes too.
     nodes = dict.fromkeys([*retry.exclude, *plan.excluded, *unhealthy]) if plan.excluded or unhealthy else {}
@@ -110,12 +110,12 @@ def attempt_of(plan: PlanRecord, scheduler: str, script: str, runs_folder: Path)
     )
 
 
-def _unhealthy(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str, ...]:
+def _unhealthy(site: str, plan: RetryPlan, exclude: Sequence[str], cluster: str | None) -> tuple[str, ...]:
     """The nodes that node health excludes from a new job of this plan. Asks Slurm only where there are any."""
     avoided = _candidates(NodeHealthStore(site, plan.ledger).standing(), plan.listed)
     if not avoided:
         return ()
-    scheduler = scheduler_for("slurm")
+    scheduler = scheduler_for("slurm", cluster)
     known = scheduler.nodes([one.node for one in avoided])  # sbatch refuses a job that excludes an unknown node
     size = scheduler.size(plan.partition) if known else None
     candidates = [one for one in avoided if one.node in known]

@@ -26,6 +26,7 @@ from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.job.job_file import split_stage
 from hpc_launch.job.pipeline_file import PipelineFile, is_sweep, made_up, pipeline_faults, read_pipeline, stage_document
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt, prepare, with_sentinel
 from hpc_launch.prepare.find_secrets import notify_secrets
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_job
@@ -41,7 +42,7 @@ from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
 from hpc_launch.runs.submitting.run_store import checkpoint, create_run, new_folder, refusing, write_info
 from hpc_launch.runs.submitting.submit_attempt import submit_next
-from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.schedulers.scheduler import Scheduler, scheduler_for
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_layers import read_sources
 
@@ -269,6 +270,10 @@ def recorded_environment(pipeline: PipelineFolder) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+def _of_cluster(plan: LaunchPlan, scheduler: Scheduler) -> Scheduler:
+    return scheduler if plan.cluster is None else scheduler_for(plan.submitted_to, plan.cluster)
+
+
 def _submit(  # noqa: PLR0917 - the stages before
     pipeline: PipelineFolder,
     due: DueRun,
@@ -290,7 +295,7 @@ def _submit(  # noqa: PLR0917 - the stages before
         sweep = create_sweep(points, sets, at=run)
         checkpoint("stage folder")
         _refuse_cancelled(pipeline, stage.name)
-        return submit_points(sweep, scheduler, prepared=points, index=index)
+        return submit_points(sweep, _of_cluster(points.first.plan, scheduler), prepared=points, index=index)
     ready = prepare_job(pipeline.run.job_yaml, sets=sets, job_folder=record.job_folder, sources=sources)
     prepared = prepare(ready, sets, exclude=())
     if any(one.after.get(stage.name, "ok") != "ok" for one in record.stages):
@@ -299,6 +304,7 @@ def _submit(  # noqa: PLR0917 - the stages before
         create_run(prepared, at=run)
     checkpoint("stage folder")
     _refuse_cancelled(pipeline, stage.name)
+    scheduler = _of_cluster(ready.plan, scheduler)
     return SweepProgress((submit_next(run, prepared, scheduler, index=index, number=due.attempt)[2],))
 
 

@@ -39,10 +39,10 @@ TELL_S = 60.0
 
 
 class Schedulers:
-    """One scheduler object of each kind, so that one query covers all runs of a cluster."""
+    """One scheduler object of each kind and cluster, so that one query covers all runs of a cluster."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Scheduler] = {}
+        self._known: dict[tuple[str, str | None], Scheduler] = {}
 
     def of(self, run: RunFolder) -> Scheduler:
         """The scheduler that the run was submitted to. Raises UsageError where the run folder does not record it."""
@@ -50,10 +50,10 @@ class Schedulers:
         from hpc_launch.schedulers.scheduler import scheduler_for
 
         info = read_info(run)
-        kind = info.scheduler if info else ""
-        if kind not in self._known:
-            self._known[kind] = scheduler_for(kind)
-        return self._known[kind]
+        which = (info.scheduler, info.cluster) if info else ("", None)
+        if which not in self._known:
+            self._known[which] = scheduler_for(*which)
+        return self._known[which]
 
 
 class Drivers:

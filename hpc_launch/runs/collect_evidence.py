@@ -242,8 +242,10 @@ def _from_accounting(files: AttemptFiles) -> JobRecord | None:
         return None
     from hpc_launch.schedulers.slurm.parse_jobs import pick
     from hpc_launch.schedulers.slurm.query_jobs import from_sacct_by_id
+    from hpc_launch.schedulers.slurm.run_command import on_cluster
 
-    record = pick(files.job_id, from_sacct_by_id([files.job_id]))
+    with on_cluster(info.cluster):
+        record = pick(files.job_id, from_sacct_by_id([files.job_id]))
     if record is None or not record.ended_for_good or record.ended is None:
         return None
     following = Reader().read(files.attempt.run.attempt(files.attempt.number + 1))

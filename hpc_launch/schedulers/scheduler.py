@@ -294,15 +294,30 @@ class _Guarded:
         return call
 
 
-def scheduler_for(kind: str) -> Scheduler:
+class _OnCluster:
+    """Slurm, with each command for one cluster of several behind the same login."""
+
+    def __init__(self, name: str, scheduler: Scheduler) -> None:
+        self._name, self._scheduler, self.takes = name, scheduler, scheduler.takes
+
+    def __getattr__(self, method: str) -> Any:
+        from hpc_launch.schedulers.slurm.run_command import on_cluster
+
+        return on_cluster(self._name)(getattr(self._scheduler, method))
+
+
+def scheduler_for(kind: str, cluster: str | None = None) -> Scheduler:
     """The scheduler of a site profile by its name, or `allocation` for `hpc-launch run`.
+
+    `cluster`: the one that Slurm's commands are for, where a login reaches several.
 
     Raises Refused for one of another package that is not there or does not work.
     """
     if kind == "slurm":
         from hpc_launch.schedulers.slurm.slurm_scheduler import SlurmScheduler
 
-        return SlurmScheduler()
+        slurm = SlurmScheduler()
+        return slurm if cluster is None else cast("Scheduler", _OnCluster(cluster, slurm))
     if kind in {"local", "allocation"}:
         from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 

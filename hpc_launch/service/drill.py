@@ -95,7 +95,7 @@ def drill(
     if preempt and ready.plan.scheduler == "local":
         raise UsageError("--preempt requires Slurm", "omit --preempt, or name a Slurm site with --site")
     warn_about_shared_checkpoints(ready.plan, index, listener, trial="the drill")
-    scheduler, say = scheduler_for(ready.plan.submitted_to), listener.say
+    scheduler, say = scheduler_for(ready.plan.submitted_to, ready.plan.cluster), listener.say
     run, _, job_id = submit_new(first_attempt(ready, all_sets), scheduler, index=index)
     outcome = DrillResult(run.name)
     say(f"{run.name}: job {job_id}; waiting for the first step")

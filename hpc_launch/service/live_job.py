@@ -24,10 +24,10 @@ from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.node_records import watcher_events
 from hpc_launch.runs.records.plan_record import plan_of
-from hpc_launch.runs.records.run_info import read_info, why_not_own
+from hpc_launch.runs.records.run_info import RunInfo, read_info, why_not_own
 from hpc_launch.runs.run_index import Index
 from hpc_launch.schedulers.local.local_jobs import read_local_state
-from hpc_launch.schedulers.slurm.run_command import ask, submission_environment
+from hpc_launch.schedulers.slurm.run_command import ask, on_cluster, submission_environment
 from hpc_launch.schedulers.ssh.ssh_hosts import MAX_HOSTS_AT_ONCE, SSH
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.logs import attempt_with_logs
@@ -50,6 +50,8 @@ class LiveJob(Struct, frozen=True):
     way: str
     job_id: str
     nodes: tuple[str, ...]
+    cluster: str | None = None
+    """Slurm's cluster, where a login reaches several."""
 
     def command(self, nodes: Sequence[int], words: Sequence[str], *, terminal: bool = False) -> list[str]:
         """The command that starts the agent on nodes, by number: on several at a time by srun alone."""
@@ -57,7 +59,8 @@ class LiveJob(Struct, frozen=True):
         command = ["-I", str(self.run.hooks / ARCHIVE), "enter", os.path.relpath(attempt, above), *words]
         hosts = [self.nodes[node] for node in nodes if node < len(self.nodes)]
         if self.way == "srun":
-            place = [f"--jobid={self.job_id}", f"--nodelist={','.join(hosts)}", f"--nodes={len(hosts)}"]
+            where = [f"--clusters={self.cluster}"] if self.cluster is not None else []
+            place = [*where, f"--jobid={self.job_id}", f"--nodelist={','.join(hosts)}", f"--nodes={len(hosts)}"]
             return [*STEP, *place, f"--ntasks={len(hosts)}", *(["--pty"] if terminal else []), "python3", *command]
         if not self.way:
             return [sys.executable, *command]
@@ -85,7 +88,8 @@ def live_job(run: RunFolder, index: Index, listener: Listener = QUIET, *, role: 
     attempt = attempt_with_logs(run, files.attempt.number, role)
     if role is None and os.path.isdir(attempt.role("main").path):
         attempt = attempt.role("main")
-    job_id, kind = files.job_id or "", getattr(read_info(run), "scheduler", "")
+    info = read_info(run) or RunInfo()
+    job_id, kind = files.job_id or "", info.scheduler
     state = read_local_state(files.attempt.path, job_id)
     if state is not None and not state.here and kind != "ssh":
         raise UsageError(f"{run.name} runs on {state.place}", "run the command there")
@@ -93,8 +97,9 @@ def live_job(run: RunFolder, index: Index, listener: Listener = QUIET, *, role: 
     if kind == "allocation" and state is not None:
         job_id = environment_of(state.pid or 0).get("SLURM_JOB_ID", "")
     elif way == "srun" and "_" in job_id:  # srun wants the number that a task has besides (squeue(1), %A)
-        job_id = ask(["squeue", "--noheader", "--format=%A", f"--jobs={job_id}"]).strip()
-    return LiveJob(run, attempt, way, job_id, Reader().read(attempt).nodes or files.nodes)
+        with on_cluster(info.cluster):
+            job_id = ask(["squeue", "--noheader", "--format=%A", f"--jobs={job_id}"]).strip()
+    return LiveJob(run, attempt, way, job_id, Reader().read(attempt).nodes or files.nodes, info.cluster)
 
 
 def _access(run: RunFolder) -> str:

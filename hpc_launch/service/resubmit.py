@@ -152,7 +152,7 @@ def resubmit(
     if edited := edited_since(run):
         listener.say(f"{edited} has changed since; this run uses the job file it was submitted with")
     with listener.doing("submitting the job") as doing:
-        scheduler = scheduler_for(prepared.scheduler)
+        scheduler = scheduler_for(prepared.scheduler, prepared.plan.cluster)
         submitted = submit_next(run, prepared, scheduler, index=index, wait=doing if wait else None)
     return submitted_run(*submitted)
 

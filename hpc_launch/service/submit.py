@@ -145,14 +145,16 @@ def submit(
     if checked.sweep is not None:
         from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
 
-        scheduler, points = scheduler_for(checked.first.plan.submitted_to), checked.sweep
+        plan, points = checked.first.plan, checked.sweep
+        scheduler = scheduler_for(plan.submitted_to, plan.cluster)
         with listener.doing(f"submitting {counted(len(points.points), 'point')}") as doing:
             sweep = create_sweep(points, checked.sets, index=index)
             progress = submit_points(sweep, scheduler, prepared=points, index=index, wait=doing if wait else None)
         return submitted_points(sweep, progress)
     prepared = first_attempt(checked.first, checked.sets, exclude=checked.avoided)
     with listener.doing("submitting the job") as doing:
-        submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=index, wait=doing if wait else None)
+        scheduler = scheduler_for(prepared.scheduler, prepared.plan.cluster)
+        submitted = submit_new(prepared, scheduler, index=index, wait=doing if wait else None)
     spec, info = checked.first.loaded.resolved.job, read_record(submitted[0].code_info, CodeInfo)
     why = info.why if info is not None else None
     if checked.first.plan.code is None and spec.script is not None and spec.code.snapshot != "off":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hpc_launch.base.errors import NotNow, SubmitRefused, SubmitUnknown
-from hpc_launch.schedulers.slurm.run_command import query_environment, submission_environment
+from hpc_launch.schedulers.slurm.run_command import ask, on_cluster, query_environment, submission_environment
 from hpc_launch.schedulers.slurm.slurm_reasons import advice, failed_to_start
 from hpc_launch.schedulers.slurm.submitit_executor import classify
 
@@ -182,3 +184,22 @@ def test_what_leaks_is_left_out() -> None:
     own = {"LC_ALL", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN"}
     assert set(query) == {"PATH", "SLURM_CONF", "SLURM_CLUSTERS", "SLURMISH", *own}
     assert (query["LC_ALL"], query["SLURM_TIME_FORMAT"]) == ("C", "%s")
+
+
+def test_commands_of_a_job_on_another_cluster_are_for_that_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """sacct ignores SLURM_CLUSTERS (22.05 to 26.05). On the nodes of the cluster nothing has to name it."""
+    for name in ("squeue", "sacct"):
+        program = tmp_path / name
+        program.write_text('#!/bin/sh\necho "$SLURM_CLUSTERS $*"\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("SLURM_CLUSTERS", "west")
+    with on_cluster("east"):
+        assert ask(["squeue", "--me"]) == "east --me\n"
+        assert ask(["sacct", "-X"]) == "east --clusters=east -X\n"
+        assert "SLURM_CLUSTERS" not in submission_environment()
+        monkeypatch.setenv("SLURM_CLUSTER_NAME", "east")
+        assert ask(["sacct", "-X"]) == " -X\n"
+    assert ask(["sacct", "-X"]) == "west --clusters=west -X\n"

@@ -35,6 +35,8 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     site: str = ""
     scheduler: str = ""
     """`slurm`, `ssh`, `local`, or that of another package."""
+    cluster: str | None = None
+    """Slurm's cluster, where the job names one of several."""
     nodes: int | None = None
     """Of the training, without spares."""
     spares: int = 0

@@ -91,6 +91,8 @@ class RunInfo(ProcessRecord, frozen=True, kw_only=True):
     site: str = ""
     scheduler: str = ""
     """`slurm`, `ssh` or `local`."""
+    cluster: str | None = None
+    """Slurm's cluster, where the job names one of several."""
     created: float = 0.0
     version: str = ""
     """The hpc-launch release that created the run."""

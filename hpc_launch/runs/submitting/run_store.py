@@ -122,6 +122,7 @@ def write_info(run: RunFolder, prepared: PreparedAttempt, created: float, *, nam
         name=prepared.name,
         site=prepared.site,
         scheduler=prepared.scheduler,
+        cluster=prepared.plan.cluster,
         created=created,
         version=__version__,
         **by_this_process(),

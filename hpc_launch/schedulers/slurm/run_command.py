@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from hpc_launch.base.errors import Unreachable
@@ -30,6 +32,28 @@ QUERY_DEFAULTS = re.compile(r"(SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_|SHOW_DETAIL
 """Variables that filter or format output: SQUEUE_PARTITION, for instance, would hide jobs."""
 
 
+_cluster: ContextVar[str | None] = ContextVar("cluster", default=None)
+
+
+@contextmanager
+def on_cluster(name: str | None) -> Iterator[None]:
+    """Within it, Slurm's commands are for this cluster (`--clusters`); None: as the environment says."""
+    token = _cluster.set(name)
+    try:
+        yield
+    finally:
+        _cluster.reset(token)
+
+
+def selected_cluster() -> str | None:
+    """The cluster that commands are for, where it need not be this machine's own.
+
+    A job of that cluster asks its own controller, without the database that knows the others' addresses.
+    """
+    name = _cluster.get() or os.environ.get("SLURM_CLUSTERS") or None
+    return None if name == os.environ.get("SLURM_CLUSTER_NAME") else name
+
+
 def submission_environment(
     more: Mapping[str, str] | None = None, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -42,6 +66,8 @@ def submission_environment(
     enclosing = kept.get("HPC_LAUNCH_RUN_NAME")
     for name in ENCLOSING_RUN:
         kept.pop(name, None)
+    if _cluster.get() is not None:  # sbatch gets it as an option; on the nodes the cluster is the default
+        kept.pop("SLURM_CLUSTERS", None)
     for name in TRACKER_RUNS:  # the enclosing job's: another run submitted from it has its own
         if enclosing is not None and kept.get(name) == enclosing:
             del kept[name]
@@ -54,6 +80,8 @@ def query_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     SLURM_TIME_FORMAT is a strftime format; `%s` works in squeue, sacct and scontrol (22.05).
     """
     kept = {key: value for key, value in submission_environment(None, base).items() if not QUERY_DEFAULTS.match(key)}
+    if _cluster.get() is not None and (name := selected_cluster()) is not None:
+        kept["SLURM_CLUSTERS"] = name
     # Of a job array, squeue and sacct print 64 characters of the waiting tasks, unless told otherwise.
     return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 
@@ -81,6 +109,9 @@ class CommandResult:
 
 def run(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> CommandResult:
     """Run a command. Raises Unreachable if it is not found or times out."""
+    cluster = selected_cluster()
+    if command[0] == "sacct" and cluster is not None:  # the only one that ignores SLURM_CLUSTERS (22.05 to 26.05)
+        command = [command[0], f"--clusters={cluster}", *command[1:]]
     try:
         done = run_program(command, timeout_s, environment=query_environment())
     except subprocess.TimeoutExpired:

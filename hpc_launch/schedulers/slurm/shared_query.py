@@ -24,6 +24,7 @@ from hpc_launch.base.json_records import read_record, record_text
 from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.schedulers.slurm import parse_jobs
+from hpc_launch.schedulers.slurm.run_command import selected_cluster
 
 FLOOR_S = 10.0
 """Minimum seconds between two queries of the controller."""
@@ -218,8 +219,8 @@ class SharedAnswer:
 
 
 def shared_answer() -> SharedAnswer:
-    """The shared answer for this user, this host and the cluster that the environment selects."""
+    """The shared answer for this user, this host and the selected cluster."""
     host = socket.gethostname().split(".")[0]
-    where = "".join(os.environ.get(name, "") for name in ("SLURM_CONF", "SLURM_CLUSTERS"))
+    where = os.environ.get("SLURM_CONF", "") + (selected_cluster() or "")
     cluster = f"-{hashlib.sha256(where.encode()).hexdigest()[:8]}" if where else ""
     return SharedAnswer(state_folder() / f"slurm-{host}-{os.getuid()}{cluster}.json")

@@ -28,7 +28,7 @@ from hpc_launch.base.run_program import run_program
 from hpc_launch.base.user_dirs import state_folder
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm import query_jobs
-from hpc_launch.schedulers.slurm.run_command import NOT_HERE, submission_environment
+from hpc_launch.schedulers.slurm.run_command import NOT_HERE, selected_cluster, submission_environment
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S, shared_answer
 from hpc_launch.schedulers.slurm.slurm_reasons import refusal
 
@@ -218,13 +218,15 @@ def _command(submission: Submission, script: Path, *extra: str) -> list[str]:
     """Write the script; the command that submits it. Raises OSError, UnicodeError."""
     # Submitit writes in the locale's encoding; the script is always UTF-8.
     script.write_bytes(submission.script.encode("utf-8", "surrogateescape"))
+    cluster = selected_cluster()
+    where = [f"--clusters={cluster}"] if cluster is not None else []
     array, folder = submission.array, str(submission.folder).replace("%", "%%")
     log = f"{folder}/{'%a.log' if array else submission.batch_log.name}"  # sbatch expands %j etc.
     return [
         *("timeout", f"--kill-after={KILL_AFTER_S}", str(SUBMIT_TIMEOUT_S)),
         *("sbatch", "--parsable", f"--job-name={submission.job_name}"),
         *(f"--output={log}", "--open-mode=append", *([f"--array={array}"] if array else [])),
-        *(*submission.options, *extra, str(script), str(submission.folder)),
+        *(*where, *submission.options, *extra, str(script), str(submission.folder)),
     ]
 
 
