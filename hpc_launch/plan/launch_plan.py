@@ -172,6 +172,8 @@ class StepPlan(Struct, frozen=True):
 
     kind: Literal["srun", "ibrun", "mpirun", "local", "ssh", "pdsh", "once", "roles"]
     options: tuple[str, ...] = ()
+    ordered: bool = False
+    """Whether the ranks follow the switches that the nodes are connected to, rather than the nodes' names."""
     hydra: bool = False
     """Whether mpirun is MPICH's (Hydra) and not Open MPI's."""
 

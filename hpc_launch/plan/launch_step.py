@@ -164,7 +164,13 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
             options=tuple(launch.mpirun_options) if launch.step == "mpirun" else (),
             hydra=launch.mpirun == "hydra",
         )
-    return StepPlan("srun", options=(*launch.srun_options, *srun_options(draft, size), *_bindings(draft, size)))
+    job, role = draft.resolved.job, draft.resolved.role
+    return StepPlan(
+        "srun",
+        options=(*launch.srun_options, *srun_options(draft, size), *_bindings(draft, size)),
+        # torchrun itself orders the nodes of an elastic run, and those of a role are part of the job's.
+        ordered=launch.node_order == "switches" and job.max_nodes > 2 and not job.elastic and not role,
+    )
 
 
 def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str], *, shared_folders: bool) -> int:

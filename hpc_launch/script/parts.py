@@ -67,6 +67,7 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
         (container.exports, "image_variables"),
         (plan.strategy is not None and plan.strategy.file, "strategy"),
         (slurm and not plan.role, "rendezvous_slurm"),
+        (plan.step.ordered, "node_order"),
         (slurm and resolve != "address_by_name", resolve),
         (not plan.roles, "rendezvous_role" if plan.role else "rendezvous"),
         (around.inside or ranks == "within", "within"),

@@ -158,6 +158,8 @@ def _numbers(plan: LaunchPlan, tasks: int, launcher: LauncherDescriptor) -> Iter
             yield f"job_check_gpus={plan.node_check.gpus_per_task}"
         elif plan.uneven and plan.gpus_per_node:
             yield _array("job_check_gpus", [host.slots for host in plan.hosts])
+    if plan.step.ordered:
+        yield f"job_ordered_tasks={tasks}"
     yield from _host_arrays(plan, launcher)
     if plan.copies is not None:
         yield from _copies(plan.copies)
@@ -228,7 +230,7 @@ def _cpus_per_task(plan: LaunchPlan, tasks: int) -> int | None:
 
 def _node_rank(plan: LaunchPlan) -> str:
     """The variable with the number of the node, on it."""
-    return "SLURM_NODEID" if plan.step.kind == "srun" else "HPC_LAUNCH_NODE"
+    return "SLURM_NODEID" if plan.step.kind == "srun" and not plan.step.ordered else "HPC_LAUNCH_NODE"
 
 
 def _wrapped_lines(words: Iterable[str]) -> list[str]:

@@ -119,6 +119,9 @@ def draft(name: str, survey: Survey, login: LoginNode, context: LearnContext) ->
     ]
     _identity(result, survey, context)
     accessible = _hardware_and_queues(result, survey, context)
+    topology = survey.settings.get("TopologyPlugin", "")
+    if topology.endswith(("/tree", "/block")) and "AsNodeRank" not in survey.settings.get("TopologyParam", ""):
+        result.put("switches", "launch", "node_order", note=f"TopologyPlugin={topology}")
     _options(result, (part.group for found in accessible.values() for part in found))
     if survey.accounting is not None and "associations" in survey.enforced:
         command, required = "sacctmgr show assoc user=$USER format=account", survey.accounting.default_account is None

@@ -58,6 +58,10 @@ class Launch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Implementation of mpirun: Open MPI, or Hydra (MPICH, Intel MPI, MVAPICH)."""
     mpirun_options: list[str] = []
     """Extra options for mpirun, one list item each."""
+    node_order: Literal["names", "switches"] = "names"
+    """Order of a job's nodes, which the ranks follow: Slurm's, which is that of their `names`, or by `switches`: nodes
+    of a switch, or of a block, beside each other, as in `scontrol show topology`. For fixed numbers of nodes that srun
+    starts. Not needed where Slurm has `TopologyParam=SwitchAsNodeRank` or `BlockAsNodeRank` (slurm.conf(5))."""
     multinode: Literal["no_ssh", "pdsh"] = "no_ssh"
     """Default for `launcher: deepspeed`: started on every node by the step (`no_ssh`), or once, and then starting
     the nodes itself over ssh (`pdsh`)."""

@@ -61,6 +61,7 @@ class Cluster(Faults):
         needs: Sequence[Path] = (),
         owner: int | None = None,
         cgroups: bool = False,
+        topology: str = "",
     ) -> Cluster:
         """Start a cluster and wait until every node is idle.
 
@@ -73,6 +74,7 @@ class Cluster(Faults):
             needs: Further paths that the ordinary users must be able to read.
             owner: The process with which the cluster ends at the latest; the caller by default.
             cgroups: Track and limit by the machine's own cgroups (v1), as sites do; one node only.
+            topology: The text of topology.conf; slurm.conf has to name the plugin.
 
         Raises:
             ClusterUnavailable: The machine lacks something; the message says what.
@@ -92,6 +94,7 @@ class Cluster(Faults):
             system=system,
             root=root,
             cgroups=cgroups,
+            topology=topology,
         )
         layout = _prepare(settings)
         child = _start_supervisor(layout, owner or os.getpid())

@@ -136,6 +136,8 @@ def write_config(layout: Layout, settings: Settings) -> None:
         # Keeps what Slurm gives it: subject and address (MailProg in slurm.conf(5)).
         "mail.sh": f'#!/bin/sh\necho "$*" >>{layout.mails}\n',
     }
+    if settings.topology:
+        texts["topology.conf"] = settings.topology
     if settings.accounting:
         texts["slurmdbd.conf"] = slurmdbd_conf(layout)
     for name, text in texts.items():

@@ -60,6 +60,7 @@ class Settings:
     system: str | None
     root: str | None
     cgroups: bool
+    topology: str
 
     @property
     def node_names(self) -> list[str]:

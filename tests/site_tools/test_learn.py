@@ -62,6 +62,22 @@ def test_each_release_gives_the_same_profile(version: str, tmp_path: Path) -> No
     assert site.queues["gpu"].preemption is None
 
 
+@pytest.mark.parametrize(
+    ("plugin", "parameter", "order"),
+    [
+        ("topology/tree", "(null)", "switches"),
+        ("topology/block", "(null)", "switches"),
+        ("topology/tree", "SwitchAsNodeRank", "names"),
+        ("topology/default", "(null)", "names"),
+    ],
+)
+def test_ranks_follow_the_switches_that_slurm_knows(plugin: str, parameter: str, order: str, tmp_path: Path) -> None:
+    survey = captured("24.11")
+    changed = {**survey.settings, "TopologyPlugin": plugin, "TopologyParam": parameter}
+    site = profile(draft("mini", replace(survey, settings=changed), NOTHING, ALICE), tmp_path)
+    assert site.launch.node_order == order
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_the_user_may_not_use_is_left_out_and_said(version: str, tmp_path: Path) -> None:
     site = profile(draft("mini", captured(version), NOTHING, ALICE), tmp_path)
