@@ -148,6 +148,8 @@ def _read_options(lines: Sequence[str], ledger: Ledger) -> list[tuple[str, Word]
             ledger.not_understood([1], "no shell, or a login shell: `login_shell: true` of the site profile")
         elif re.match(r"#(PBS|BSUB|\$|PJM|COBALT|OAR)\s+-", line):
             ledger.not_understood([number], "a directive of another scheduler")
+        elif re.match(r"#(BB|DW)\s", line):
+            ledger.not_understood([number], "a burst buffer: keep it in a file, and write `sbatch: {bbf: FILE}`")
         elif not re.match(r"#SBATCH(\s|$)", line):
             ledger.unnecessary([number], "a comment")
         elif commands:

@@ -25,6 +25,8 @@ class Words(Struct, frozen=True):
     passed_on: frozenset[str]
     needless: frozenset[str]
     reserved: frozenset[str]
+    not_of_sbatch: frozenset[str]
+    forms: dict[str, tuple[str, str]]
     also: dict[str, tuple[str, ...]]
     group_hints: dict[str, str]
     answers: dict[str, str]
@@ -67,7 +69,7 @@ def unknown_key_hint(path: KeyPath, value: Any, type_: type[Struct], root: type[
     if near is not None:
         return f"did you mean `{near}`?"
     if type_ is not root and key in fields_of(root):
-        return "move it to the top level: check the indentation"
+        return answers().get(f"{path[0]}.{key}", "move it to the top level: check the indentation")
     if root is JobSpec and (answer := answer_to(path, value)) is not None:
         return answer
     near = nearest(key, list(fields), 0.7)

@@ -29,16 +29,24 @@ class _Rules:
 
 
 def check(
-    layout: ParallelLayout, model: ModelShape, place: PlaceOf, *, gpus_per_node: int | None = None, even: bool = True
+    layout: ParallelLayout,
+    model: ModelShape,
+    place: PlaceOf,
+    *,
+    gpus_per_node: int | None = None,
+    even: bool = True,
+    nvlink_nodes: int = 1,
 ) -> list[Finding]:
     """Every rule that the layout breaks. Sizes that the model leaves out are not checked.
 
     `even`: the program's pipeline stages have as many layers each unless `parallel:` says otherwise, like Megatron's.
+    `nvlink_nodes`: consecutive nodes of the job whose GPUs NVLink connects, as those of one node.
     """
     rules = _Rules(place)
     _world(rules, layout)
     _experts(rules, layout, model)
-    _tensor(rules, layout, model, gpus_per_node)
+    _tensor(rules, layout, model)
+    _near(rules, layout, gpus_per_node, nvlink_nodes)
     _pipeline(rules, layout, model, even=even)
     _context(rules, layout, model)
     _batch(rules, layout)
@@ -92,7 +100,7 @@ def _expert_sizes(layout: ParallelLayout, experts: int) -> str:
     return "change ep or etp"
 
 
-def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_node: int | None) -> None:
+def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
     tp = layout.parallel.tp
     if model.heads is not None and model.heads % tp:
         hint = "use a divisor of the heads"
@@ -117,9 +125,14 @@ def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_n
     if layout.parallel.sequence_parallel and tp == 1:
         message, hint = "sequence parallelism has no effect without tensor parallelism", "remove it, or use TP above 1"
         rules.fault(FindingCode.SEQUENCE_PARALLEL_WITHOUT_TP, message, "sequence_parallel", hint)
-    if gpus_per_node and tp > gpus_per_node:
-        message = f"TP = {tp} exceeds the {gpus_per_node} GPUs of a node, so each layer waits for the network"
-        hint = f"use TP of at most {gpus_per_node}, and more pipeline stages"
+
+
+def _near(rules: _Rules, layout: ParallelLayout, gpus_per_node: int | None, nvlink_nodes: int) -> None:
+    tp, near = layout.parallel.tp, (gpus_per_node or 0) * nvlink_nodes
+    if 0 < near < tp:
+        where = "a node" if nvlink_nodes == 1 else f"{nvlink_nodes} nodes that NVLink connects"
+        message = f"TP = {tp} exceeds the {near} GPUs of {where}, so each layer waits for the network"
+        hint = f"use TP of at most {near}, and more pipeline stages"
         rules.fault(FindingCode.TP_OVER_NODES, message, "tp", hint, "warning")
 
 

@@ -16,6 +16,7 @@ from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, ModelShape, Parall
 from hpc_launch.layouts.parallel_rules import check, check_connections
 from hpc_launch.model.megatron_options import SHAPE_OPTIONS, arguments, shape_of_arguments
 from hpc_launch.model.model_config import ModelConfig
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.plan.strategy_files import EXPLICIT
@@ -110,7 +111,7 @@ _OPTIONS = {f"--{name.replace('_', '-')}": field for name, field in SHAPE_OPTION
 
 
 def check_layout(
-    filler: ValueFiller, layouts: Sequence[ParallelLayout], gpus_per_node: int, model: ModelConfig | None
+    filler: ValueFiller, layouts: Sequence[ParallelLayout], size: JobSize, model: ModelConfig | None
 ) -> None:
     """Add the findings of the first layout that breaks a rule.
 
@@ -131,8 +132,17 @@ def check_layout(
         return filler.resolved.place(*paths.get(field, ("parallel", field)))
 
     even = megatron and not any(name in _arguments(filler) for name in _OWN_STAGES)
+    segment = filler.resolved.job.sbatch.get("segment")
+    nvlink = min(size.node_class.nvlink_nodes, segment if isinstance(segment, int) else 1)
     for layout in layouts:
-        found = check(layout, ModelShape(**shape), place, gpus_per_node=gpus_per_node or None, even=even)
+        found = check(
+            layout,
+            ModelShape(**shape),
+            place,
+            gpus_per_node=size.gpus_per_node or None,
+            even=even,
+            nvlink_nodes=max(nvlink, 1),
+        )
         # Elsewhere the batch is the strategy's, and whether it fills the stages cannot be known.
         filler.findings.extend(finding for finding in found if megatron or finding.code != FindingCode.IDLE_STAGES)
         if errors(found):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hpc_launch.base.counted import counted
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.job.document import KeyPath, Origin, rule
@@ -214,7 +215,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
             origin = resolved.origin("sbatch", option) if source is None else resolved.site_origin(*source, option)
             lines = _extra(draft, lines, option, value, origin)
     lines = apply_site_rules(draft, size, lines, variables)
-    _check_values(draft, lines)
+    _check_values(draft, size, lines)
     return tuple(lines)
 
 
@@ -258,8 +259,8 @@ def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
 
 
 def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar, origin: Origin) -> list[Directive]:
-    if not _OPTION.match(option):
-        hint = "write the long name without `--`, such as `mail-type` or `reservation`"
+    if not _OPTION.match(option) or option in words().not_of_sbatch:
+        hint = answer_to((option,), value) or "write the long name without `--`, such as `mail-type` or `reservation`"
         message = f"`{option}` is not the long name of an sbatch option"
         draft.fault_at(FindingCode.INVALID_SBATCH_OPTION, message, origin.place, hint)
         return lines
@@ -277,9 +278,25 @@ def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar,
     return [*kept, Directive(option, None if value is True else str(value), origin)]
 
 
-def _check_values(draft: PlanDraft, lines: list[Directive]) -> None:
-    """sbatch has its own quoting rules for directives; values that would need them are refused."""
+def _check_values(draft: PlanDraft, size: JobSize, lines: list[Directive]) -> None:
+    """sbatch has its own quoting rules for directives; values that would need them are refused, and invalid ones."""
+    job, forms = draft.resolved.job, words().forms
     for line in lines:
+        form, hint = forms.get(line.option, (".*", ""))
+        if not re.fullmatch(form, line.value or "", re.ASCII):
+            message = f"invalid value of `--{line.option}`: {line.value or 'none'}"
+            draft.fault_at(FindingCode.INVALID_SBATCH_VALUE, message, line.origin.place, hint)
+        elif line.option == "segment":
+            length, most = int(line.value or 1), size.node_class.nvlink_nodes
+            odd = [count for count in (job.min_nodes, job.held_nodes) if count % length]
+            if odd:  # Slurm refuses such a job (topology/block), or does not divide it (topology/tree)
+                message = f"{counted(odd[0], 'node')} cannot be divided into segments of {line.value}"
+                hint = f"use a multiple of {line.value} nodes, or another segment"
+                draft.fault_at(FindingCode.CONFLICTING_SETTINGS, message, line.origin.place, hint)
+            elif length > most > 1:
+                message = f"a segment of {counted(length, 'node')} exceeds the {most} that NVLink connects"
+                hint = f"use a segment of at most {most}"
+                draft.fault_at(FindingCode.CONFLICTING_SETTINGS, message, line.origin.place, hint, "warning")
         if line.value is not None and _REFUSED_IN_VALUE.search(line.value):
             message = f"the value of `--{line.option}` cannot be written in an #SBATCH line"
             hint = "remove quotes, backslashes, `#` and control characters"

@@ -156,7 +156,7 @@ def strategy_result(
         # For an elastic run, on each number of nodes that it may run on.
         worlds = [size.processes(count) for count in range(job.max_nodes, job.min_nodes - 1, -1)]
         layouts = [ParallelLayout(job.parallel, world) for world in worlds]
-        check_layout(filler, layouts, size.gpus_per_node, model)
+        check_layout(filler, layouts, size, model)
     variables = _connections(filler, size, layout)
     batch = _batch(filler, layout)
     if batch is not None:

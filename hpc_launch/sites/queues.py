@@ -80,6 +80,9 @@ class NodeClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "gpus-per-node"
     """How to request GPUs: `--gpus-per-node=N` or with TYPE:N, `--gres=gpu:N`, `--gres=gpu:TYPE:N`, `--gpus=N` for
     the whole job or with TYPE:N, `--gpus-per-task=N`, or nothing if the partition implies them."""
+    nvlink_nodes: Annotated[int, Meta(ge=1, examples=[18])] = 1
+    """Nodes whose GPUs NVLink connects: 18 in a GB200 NVL72. With `sbatch: {segment: N}`, N nodes of a job are in
+    one such block, and tensor parallelism may span them."""
     constraint: Annotated[str | None, Meta(examples=["gpu&hbm80g"])] = None
     """Value for `--constraint`. All constraints of a job are combined with AND."""
     account_suffix: Annotated[str | None, Meta(examples=["@h100"])] = None

@@ -229,6 +229,13 @@ def test_values_of_secrets_are_copied_from_nowhere(
     assert "SEKRET" not in shown
 
 
+def test_lines_of_a_burst_buffer_are_named(tmp_path: Path) -> None:
+    lines = "#SBATCH --nodes=2\n#DW jobdw capacity=1TB\n#BB create_persistent name=x\nsrun python train.py"
+    found = converted(lines, tmp_path, "#!/bin/bash\n").script.of("not_understood")
+    assert [account.line for account in found] == [3, 4]
+    assert "bbf" in found[0].why
+
+
 def test_the_request_of_another_scheduler_is_named(tmp_path: Path) -> None:
     alone = converted("#PBS -l select=2:ngpus=4\npython train.py", tmp_path, "#!/bin/bash\n")
     assert [account.line for account in alone.script.of("not_understood")] == [2]

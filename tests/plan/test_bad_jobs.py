@@ -47,6 +47,12 @@ def findings(folder: Path, text: str, *sets: str) -> list[tuple[str, int | None]
     ("change", "expected"),
     [
         ("account: other\n", [("HL303", 6)]),
+        ("sbatch: {clusters: 'a,b', switches: one, segment: 0}\n", [("HL412", 6)] * 3),
+        ("sbatch: {licenses: 'a b', reservation: 'a b'}\n", [("HL412", 6)] * 2),
+        ("sbatch: {bbf: buffer.txt}\n", [("HL412", 6)]),
+        ("sbatch: {segment: 4}\n", [("HL543", 6)]),
+        ("sbatch: {het-group: 1, hetjob: true}\n", [("HL410", 6)] * 2),
+        ("roles: {a: {queue: cpu, command: x, ends: job}, b: {command: x}}\n", [("HL010", 6)]),
         ("env: {'A B': 1, RANK: 0, SLURM_X: 1}\n", [("HL204", 6)] * 3),
         ("args: {out: '${run.dri}/x'}\n", [("HL206", 6)]),
         ("container: image.sif\n", [("HL201", 6)]),

@@ -198,6 +198,14 @@ def test_the_next_job_waits_while_a_long_one_trains(
 # --- Options ---
 
 
+def test_a_segment_is_within_the_nodes_that_nvlink_connects(write: Write, plan: Plan) -> None:
+    write(here=profile("nvlink_nodes: 18"))
+    wide = "nodes: 32\nparallel: {tp: 8}\n"
+    assert codes(plan(job=f"{wide}sbatch: {{segment: 16}}\n").warnings) == []
+    assert codes(plan(job=wide).warnings) == ["HL654"]
+    assert codes(plan(job=f"{wide}sbatch: {{segment: 32}}\n").warnings) == ["HL543"]
+
+
 def test_options_are_added_dropped_and_renamed_and_the_job_has_the_last_word(write: Write, plan: Plan) -> None:
     options = "{add: {network: x, comment: site}, drop: [open-mode, licenses], rename: {gpus-per-node: gpus}}"
     write(here=profile("sbatch: {comment: node}", "sbatch: {reservation: r}", f"sbatch: {options}"))

@@ -96,6 +96,8 @@ def test_the_hint_names_sizes_of_experts_that_fit(sizes: dict[str, Any], world: 
 def test_tensor_parallelism_over_several_nodes_is_warned_of() -> None:
     assert broken(Parallel(tp=8), gpus_per_node=4) == {"HL654": "tp"}
     assert broken(Parallel(tp=8), gpus_per_node=8) == {}
+    assert broken(Parallel(tp=8), gpus_per_node=4, nvlink_nodes=2) == {}
+    assert broken(Parallel(tp=8), gpus_per_node=3, nvlink_nodes=2) == {"HL654": "tp"}
 
 
 SIZES = st.sampled_from([1, 2, 3, 4, 8])
