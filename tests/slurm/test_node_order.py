@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,9 @@ def user_of(cluster: Cluster) -> User:
     return user
 
 
-def ranks(user: User, launcher: object, per_node: int, **keys: object) -> list[tuple[int, str]]:
+def ranks(user: User, launcher: object, per_node: int, **keys: Any) -> list[tuple[int, str]]:
     """(rank, host) as the ranks print them, each in the log of its node by the order of `status`."""
-    more = {"processes_per_node": per_node, "cpus_per_node": per_node, "nodes": 4, **keys}
+    more: dict[str, Any] = {"processes_per_node": per_node, "cpus_per_node": per_node, "nodes": 4, **keys}
     user.completed(job_of(user, WHERE, launcher, **more))
     (logs,) = user.home.glob("runs/*/attempts/001/logs")
     found = []
