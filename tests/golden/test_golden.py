@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,8 +29,9 @@ def _known_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(HERE / "sites"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("HPC_LAUNCH_HOME", "/home/alice/runs")
-    monkeypatch.setattr(this_machine, "_gpus", lambda: 4)
-    monkeypatch.setattr(this_machine, "_cpus", lambda: 16)
+    devices = {"/dev/nvidia[0-9]*": [f"/dev/nvidia{number}" for number in range(4)]}
+    monkeypatch.setattr(this_machine, "glob", SimpleNamespace(glob=lambda pattern: devices.get(pattern, [])))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     logins = Logins("/home/alice/.netrc", frozenset({"api.wandb.ai"}))
     monkeypatch.setattr(this_machine, "logins", lambda _: logins)
 
