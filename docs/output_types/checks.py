@@ -23,11 +23,6 @@ class Measurement(Output):
             "each size"
         ),
     ]
-    pair_bytes: Annotated[int, doc("message size of `pairs`")]
-    pairs: Annotated[
-        list[tuple[int, int, float]],
-        doc("two nodes, by their place in `nodes` from 0, and the bandwidth of all-reduce between them"),
-    ]
     not_measured: Annotated[dict[str, str], doc("what could not be measured, with the reason")]
     site: Annotated[str | None, doc("of `before`: the site")]
     run: Annotated[str | None, doc("of `before`: the run that measured")]

@@ -1,9 +1,9 @@
-"""Measure collectives on all nodes of a job, over message sizes, and all-reduce on every pair of nodes.
+"""Measure collectives on all nodes of a job, over message sizes. The node check compares pairs of nodes.
 
     python -m hpc_launch_bench --per-node N[,N...] [--seconds S]
 
 Started like a training: by the job's own launcher, in its environment or image, with PyTorch. The first process writes
-`bench.json` into the attempt's folder after each part. Bus bandwidth is defined as in nccl-tests (doc/PERFORMANCE.md).
+`bench.json` into the attempt's folder after each one. Bus bandwidth is defined as in nccl-tests (doc/PERFORMANCE.md).
 """
 
 import argparse
@@ -12,19 +12,15 @@ import json
 import os
 import socket
 import time
-from bisect import bisect
 from itertools import accumulate
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter")
 GPU_SIZES = [4**power for power in range(5, 15)]
 """Bytes: 1 KiB to 256 MiB."""
 CPU_SIZES = [4**power for power in range(5, 13)]
-PAIR_SIZE = {"gpu": 64 << 20, "cpu": 4 << 20}
 PART_S = {"gpu": 0.2, "cpu": 0.05}
-"""Seconds of measuring for each size and pair."""
-MOST_ROUNDS = 127
-"""Rounds of pairs; each node is in one pair of a round, so this covers all pairs of 128 nodes."""
+"""Seconds of measuring for each size."""
 Point = Tuple[int, float, float]
 """Bytes, seconds, bus bandwidth in GB/s (10**9 bytes)."""
 
@@ -38,16 +34,6 @@ def factor(collective: str, processes: int) -> float:
 def point(collective: str, processes: int, size: int, seconds: float) -> Point:
     """`size` is the data of a process for all-reduce; for the others, the gathered or not yet scattered data."""
     return size, seconds, size / seconds * factor(collective, processes) / 1e9
-
-
-def rounds(nodes: int) -> Iterator[List[Tuple[int, int]]]:
-    """All pairs of nodes in rounds in which each node is in one pair at most (the circle method)."""
-    ring = list(range(nodes + nodes % 2))
-    for _ in range(len(ring) - 1):
-        half = len(ring) // 2
-        pairs = [(ring[at], ring[-1 - at]) for at in range(half)]
-        yield [(min(pair), max(pair)) for pair in pairs if max(pair) < nodes]
-        ring = [ring[0], ring[-1], *ring[1:-1]]
 
 
 class Bench:
@@ -67,19 +53,15 @@ class Bench:
         self.device = torch.device("cuda" if self.gpu else "cpu")
         self.end = time.monotonic() + seconds
         counts = per_node if len(per_node) > 1 else per_node * (self.size // per_node[0])
-        self.first = list(accumulate([0, *counts]))
         names = self.gathered(os.environ.get("SLURMD_NODENAME") or socket.gethostname())
-        names = [names[rank] for rank in self.first[:-1]]
-        self.nodes = [name if names.count(name) == 1 else "%s#%d" % (name, at) for at, name in enumerate(names)]
+        names = [names[rank] for rank in accumulate([0, *counts[:-1]])]
         self.record: Dict[str, Any] = {
-            "nodes": self.nodes,
+            "nodes": [name if names.count(name) == 1 else "%s#%d" % (name, at) for at, name in enumerate(names)],
             "per_node": max(counts),
             "slots": counts if len(per_node) > 1 else [],
             "backend": "nccl" if self.gpu else "gloo",
             "tool": "PyTorch %s" % torch.__version__,
             "curves": {},
-            "pair_bytes": PAIR_SIZE[self.kind],
-            "pairs": [],
             "not_measured": {},
         }
 
@@ -104,7 +86,7 @@ class Bench:
         os.replace(draft, self.file)
 
     def run(self) -> None:
-        """Measure all parts."""
+        """Measure each collective."""
         for collective in COLLECTIVES:
             if self.late():
                 self.record["not_measured"][collective] = "out of time"
@@ -113,7 +95,6 @@ class Bench:
             if points:
                 self.record["curves"][collective] = points
             self.save()
-        self.pairs()
         self.save()
 
     def curve(self, collective: str) -> List[Point]:
@@ -121,8 +102,8 @@ class Bench:
         points = []
         for size in GPU_SIZES if self.gpu else CPU_SIZES:
             try:
-                call, real = self.operation(collective, size, None, self.size)
-                seconds = self.timed(call, None, self.size)
+                call, real = self.operation(collective, size)
+                seconds = self.timed(call)
             except (RuntimeError, NotImplementedError, ValueError) as error:
                 self.record["not_measured"][collective] = (str(error).splitlines() or ["failed"])[0][:200]
                 break
@@ -131,31 +112,31 @@ class Bench:
                 break
         return points
 
-    def operation(self, collective: str, size: int, group: Any, members: int) -> Tuple[Callable[[], Any], int]:
+    def operation(self, collective: str, size: int) -> Tuple[Callable[[], Any], int]:
         """A call of the collective, and how many bytes it is about."""
-        dist, part = self.dist, max(size // 4 // members, 1)
-        whole = self.torch.ones(part * members, dtype=self.torch.float32, device=self.device)
-        real = part * members * 4
+        dist, part = self.dist, max(size // 4 // self.size, 1)
+        whole = self.torch.ones(part * self.size, dtype=self.torch.float32, device=self.device)
+        real = part * self.size * 4
         if collective == "all-reduce":
-            return lambda: dist.all_reduce(whole, group=group), real
+            return lambda: dist.all_reduce(whole), real
         own = self.torch.ones(part, dtype=self.torch.float32, device=self.device)
         if collective == "all-gather":
-            return lambda: dist.all_gather_into_tensor(whole, own, group=group), real
-        return lambda: dist.reduce_scatter_tensor(own, whole, group=group), real
+            return lambda: dist.all_gather_into_tensor(whole, own), real
+        return lambda: dist.reduce_scatter_tensor(own, whole), real
 
-    def timed(self, call: Callable[[], Any], group: Any, members: int) -> float:
+    def timed(self, call: Callable[[], Any]) -> float:
         """Seconds of a call, in the mean over the calls and the processes."""
         for _ in range(2):
             call()
         began = self.now()
         call()
-        mean = self.mean(self.now() - began, group, members)
+        mean = self.mean(self.now() - began)
         count = int(min(max(PART_S[self.kind] / max(mean, 1e-6), 3), 200))
-        self.dist.barrier(group=group)
+        self.dist.barrier()
         began = self.now()
         for _ in range(count):
             call()
-        return self.mean((self.now() - began) / count, group, members)
+        return self.mean((self.now() - began) / count)
 
     def now(self) -> float:
         """The time at which all calls have ended."""
@@ -163,41 +144,11 @@ class Bench:
             self.torch.cuda.synchronize()
         return time.perf_counter()
 
-    def mean(self, value: float, group: Any, members: int) -> float:
-        """The mean over the processes of a group: each has the same."""
+    def mean(self, value: float) -> float:
+        """The mean over the processes: each has the same."""
         tensor = self.torch.tensor([value], dtype=self.torch.float64, device=self.device)
-        self.dist.all_reduce(tensor, group=group)
-        return max(float(tensor.item()) / members, 1e-9)
-
-    def pairs(self) -> None:
-        """All-reduce over the processes of every two nodes, several pairs at the same time."""
-        if [int(part) for part in self.torch.__version__.split(".")[:2]] < [2, 1]:
-            self.record["not_measured"]["pairs"] = "PyTorch 2.1 or later is needed"
-            return
-        mine, found, left = bisect(self.first, self.rank) - 1, {}, 0
-        for at, pairs in enumerate(rounds(len(self.nodes))):
-            if at >= MOST_ROUNDS or self.late():
-                left += len(pairs)
-                continue
-            for pair in pairs:
-                if mine in pair:
-                    bandwidth = self.pair(pair)
-                    if self.rank == self.first[pair[0]]:
-                        found[pair] = bandwidth
-        for part in self.gathered(sorted(found.items())):
-            self.record["pairs"] += [[a, b, bandwidth] for (a, b), bandwidth in part]
-        if left:
-            self.record["not_measured"]["pairs"] = "%d pairs: out of time" % left
-
-    def pair(self, pair: Tuple[int, int]) -> float:
-        """Bus bandwidth of all-reduce in a group of the two nodes' processes."""
-        members = [rank for node in pair for rank in range(self.first[node], self.first[node + 1])]
-        # Without the last word, every process of the job would have to take part in every group.
-        group = self.dist.new_group(members, timeout=dt.timedelta(seconds=120), use_local_synchronization=True)
-        call, real = self.operation("all-reduce", self.record["pair_bytes"], group, len(members))
-        seconds = self.timed(call, group, len(members))
-        self.dist.destroy_process_group(group)
-        return point("all-reduce", len(members), real, seconds)[2]
+        self.dist.all_reduce(tensor)
+        return max(float(tensor.item()) / self.size, 1e-9)
 
 
 def main() -> None:

@@ -42,8 +42,7 @@ from hpc_launch.site_tools.site_nodes import site_hosts
     "--bench",
     "measure",
     is_flag=True,
-    help="Measure the bandwidth of collectives over message sizes and of each pair of nodes, and report what changed "
-    "since the last time.",
+    help="Measure the bandwidth of collectives over message sizes, and report what changed since the last time.",
 )
 @json_option
 def doctor_command(

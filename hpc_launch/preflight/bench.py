@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from collections.abc import Iterator, Sequence
 
 from msgspec import to_builtins
 
@@ -22,9 +21,6 @@ CHANGE = 0.10
 """Measurements of a shared network differ by a few percent from run to run."""
 LARGE = 1_000_000
 """Bytes. Smaller messages measure the latency, which varies more."""
-SLOW = 0.75
-"""A node or pair below this share of the others' bandwidth is slow."""
-MOST_PAIRS = 5
 
 
 def table(record: BenchRecord) -> Iterator[str]:
@@ -81,34 +77,6 @@ def changes(record: BenchRecord, before: BenchRecord | None) -> Iterator[str]:
         yield f"{', '.join(same)}: within {_percent(CHANGE)} of the run of {date}"
 
 
-def slow_parts(record: BenchRecord) -> Iterator[str]:
-    """Nodes whose best pair is slow, then slow pairs of other nodes.
-
-    The best pair counts: of three nodes with one slow one, two pairs of each other node are slow or include it.
-    """
-    pairs = record.valid_pairs()
-    best: dict[int, float] = {}
-    for a, b, value in pairs:
-        best[a], best[b] = max(best.get(a, 0.0), value), max(best.get(b, 0.0), value)
-    if len(best) < 3:
-        return
-    slow = {node: value for node, value in best.items() if value < SLOW * _others(best, node)}
-    for node, value in sorted(slow.items(), key=lambda item: item[1]):
-        share = _percent(1 - value / _others(best, node))
-        yield f"{record.nodes[node]}: its fastest pair has {rate(value)}, {share} below those of the other nodes"
-    weak = [
-        (value, a, b)
-        for a, b, value in pairs
-        if a not in slow and b not in slow and value < SLOW * min(best[a], best[b])
-    ]
-    for value, a, b in sorted(weak)[:MOST_PAIRS]:
-        yield f"{record.nodes[a]} with {record.nodes[b]}: {rate(value)}; each is faster with another node"
-
-
-def _others(best: Mapping[int, float], node: int) -> float:
-    return median(value for other, value in best.items() if other != node)
-
-
 def _by_size(record: BenchRecord, name: str) -> dict[int, float]:
     return {size: value for size, _, value in record.curves.get(name, ()) if size > 0 and value > 0}
 
@@ -163,7 +131,7 @@ def bench_level(
     before = previous_bench(record, plan.site)
     lines += [f"bus bandwidth, {record.tool}, {record.backend}:", *table(record)]
     lines += [f"not measured: {what}: {reason}" for what, reason in sorted(record.not_measured.items())]
-    lines += [*slow_parts(record), *changes(record, before)]
+    lines += changes(record, before)
     try:
         lines.append(f"kept in {store_bench(record, plan.site, run.name, time.time())}")
     except OSError as error:

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hpc_launch.preflight.bench import bytes_text, changes, rate, slow_parts, table
+from hpc_launch.preflight.bench import bytes_text, changes, rate, table
 from hpc_launch.runs.records.node_records import BenchRecord, bench_folder, previous_bench, store_bench
 
 MIB = 1 << 20
 DAY = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, -1))
 
 
-def record(bandwidth: float = 50.0, *nodes: str, pairs: tuple[tuple[int, int, float], ...] = ()) -> BenchRecord:
+def record(bandwidth: float = 50.0, *nodes: str) -> BenchRecord:
     points: tuple[tuple[int, float, float], ...] = ((MIB, 1e-4, bandwidth / 2), (64 * MIB, 1e-3, bandwidth))
     curves = {"all-reduce": points, "all-gather": points}
-    return BenchRecord(nodes=nodes or ("n1", "n2", "n3"), per_node=4, backend="nccl", curves=curves, pairs=pairs)
+    return BenchRecord(nodes=nodes or ("n1", "n2", "n3"), per_node=4, backend="nccl", curves=curves)
 
 
 def test_what_changed_since_the_last_measurement() -> None:
@@ -53,17 +53,6 @@ def test_a_rate_has_three_digits(value: float, text: str) -> None:
     ]
 
 
-def test_a_slow_node_is_named_and_not_its_partners() -> None:
-    found = record(50, "n1", "n2", "n3", pairs=((0, 1, 20.0), (0, 2, 5.0), (1, 2, 5.0)))
-    assert list(slow_parts(found)) == ["n3: its fastest pair has 5.00 GB/s, 75 % below those of the other nodes"]
-
-
-def test_a_slow_link_between_two_good_nodes_is_named() -> None:
-    pairs = tuple((a, b, 20.0 if (a, b) != (1, 3) else 4.0) for a in range(4) for b in range(a + 1, 4))
-    found = record(50, "n1", "n2", "n3", "n4", pairs=pairs)
-    assert list(slow_parts(found)) == ["n2 with n4: 4.00 GB/s; each is faster with another node"]
-
-
 def test_only_measurements_of_the_same_shape_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     now = record()
@@ -84,20 +73,16 @@ RATES = st.floats(1e-9, 1e12) | st.sampled_from([0.0, -1.0])
 @given(
     st.lists(NAMES, min_size=1, max_size=6),
     st.dictionaries(NAMES, st.lists(st.tuples(st.integers(-5, 1 << 50), RATES, RATES), max_size=5), max_size=4),
-    st.lists(st.tuples(st.integers(-2, 8), st.integers(-2, 8), RATES), max_size=12),
 )
 def test_any_record_can_be_reported(
     nodes: list[str],
     curves: dict[str, list[tuple[int, float, float]]],
-    pairs: list[tuple[int, int, float]],
 ) -> None:
     found = BenchRecord(
         nodes=tuple(nodes),
         per_node=1,
         backend="gloo",
         curves={name: tuple(points) for name, points in curves.items()},
-        pairs=tuple(pairs),
     )
-    list(slow_parts(found))
     list(table(found))
     list(changes(found, found))

@@ -103,6 +103,5 @@ def test_the_network_is_measured_and_kept(tmp_path: Path) -> None:
     assert "first measurement of 2 nodes x 1 process with gloo on this site" in level["lines"]
     measured = level["values"]["measured"]
     assert [size for size, _, _ in measured["curves"]["all-reduce"]] == [4**power for power in range(5, 13)]
-    assert [pair[:2] for pair in measured["pairs"]] == [[0, 1]]
     assert len(list((tmp_path / "state" / "hpc-launch" / "bench" / "local").glob("*.json"))) == 1
     assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("runs/*/attempts/001/bench.json")} == {0}

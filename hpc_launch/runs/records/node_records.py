@@ -8,7 +8,6 @@ bench.json: bandwidths that `doctor --bench` measured (agent/bench.py), and the 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -43,10 +42,6 @@ class BenchRecord(Struct, frozen=True, kw_only=True):
     """What measured the collectives: the version of PyTorch."""
     curves: dict[str, tuple[tuple[int, float, float], ...]] = {}
     """(bytes, seconds, bandwidth) by collective."""
-    pair_bytes: int = 0
-    """Message size of `pairs`."""
-    pairs: tuple[tuple[int, int, float], ...] = ()
-    """Two nodes, by their place in `nodes`, and the bandwidth of all-reduce between them."""
     not_measured: dict[str, str] = {}
     site: str | None = None
     run: str | None = None
@@ -56,10 +51,6 @@ class BenchRecord(Struct, frozen=True, kw_only=True):
     def shape(self) -> tuple[tuple[int, ...], str]:
         """Processes of each node, and the backend. Measurements of the same shape can be compared."""
         return self.slots or (self.per_node,) * len(self.nodes), self.backend
-
-    def valid_pairs(self) -> list[tuple[int, int, float]]:
-        """The pairs of two known nodes."""
-        return [(a, b, rate) for a, b, rate in self.pairs if 0 <= a < b < len(self.nodes) and 0 < rate < math.inf]
 
 
 def bench_folder(site: str) -> Path:
