@@ -13,10 +13,10 @@ from hpc_launch.api.run_calls import wait as wait_for
 from hpc_launch.api.run_object import Run
 from hpc_launch.cli.shared_options import echo_json, is_set
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, run_there
+from hpc_launch.performance.efficiency import run_efficiency
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.service.poll import is_group
-from hpc_launch.service.run_efficiency import run_efficiency
 from hpc_launch.view.live_view import follower
 from hpc_launch.view.run_details import summary
 from hpc_launch.view.run_table import show as show_table

@@ -16,7 +16,7 @@ from hpc_launch.cli.shared_options import complete_run, echo_json, json_option, 
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.schedulers.slurm.run_command import submission_environment
-from hpc_launch.service.live_job import live_job, stacks
+from hpc_launch.service.live_job import allocation, live_job, stacks
 from hpc_launch.view.format_values import clean, hosts
 from hpc_launch.view.run_details import choose_node
 
@@ -59,8 +59,6 @@ def shell_command(
         wrong = "--node, --rank and --role need a run" if of_job else "--site and --set need a job file"
         raise click.UsageError(wrong)
     if of_job:
-        from hpc_launch.service.allocation import allocation
-
         words, environment = allocation(Path(run), command, TERMINAL, site=site, sets=sets, pty=pty)
     else:
         index, environment = user_index(), submission_environment()

@@ -14,6 +14,7 @@ from hpc_launch.api.run_calls import runs as list_runs
 from hpc_launch.cli.follow import follow
 from hpc_launch.cli.shared_options import complete_run, complete_site, echo_answer, echo_json, json_option, seconds
 from hpc_launch.cli.terminal import TERMINAL, print_note
+from hpc_launch.performance.efficiency import run_efficiency
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
@@ -21,11 +22,9 @@ from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.runs.status.run_status import RUN_STATES, RunStatus
 from hpc_launch.service.poll import poll_runs
-from hpc_launch.service.run_efficiency import run_efficiency
-from hpc_launch.view.efficiency_text import efficiency_lines
 from hpc_launch.view.format_values import aligned, clean
 from hpc_launch.view.run_details import details
-from hpc_launch.view.run_table import goodput_lines, pipeline_lines, show, sweep_lines
+from hpc_launch.view.run_table import efficiency_lines, goodput_lines, pipeline_lines, show, sweep_lines
 from hpc_launch.view.state_text import time_json
 from hpc_launch.view.terminal import wants_colour, write_lines
 

@@ -1,4 +1,4 @@
-"""Get to the processes of a run on its nodes: become a command as one of its ranks, and collect the stacks of all."""
+"""Commands where a job runs: as one of its ranks, in an allocation of its own, and the stacks of all ranks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ from hpc_launch.base.installed import ARCHIVE
 from hpc_launch.base.json_records import line_record
 from hpc_launch.base.run_program import run_program
 from hpc_launch.diagnose.hang_stacks import late, stand
+from hpc_launch.job.job_file import refuse_made_up, refuse_sweep
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.prepare.find_secrets import secrets_of
+from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.node_records import watcher_events
@@ -29,10 +33,15 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.schedulers.local.local_jobs import read_local_state
 from hpc_launch.schedulers.slurm.run_command import ask, on_cluster, submission_environment
 from hpc_launch.schedulers.ssh.ssh_hosts import MAX_HOSTS_AT_ONCE, SSH
+from hpc_launch.script.parts import part
+from hpc_launch.script.template_environment import template_environment
+from hpc_launch.service.check import announce
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.logs import attempt_with_logs
 from hpc_launch.service.poll import poll_runs
+from hpc_launch.service.submit import confirm_cost
 from hpc_launch.sites.read_profile import load_site_profile
+from hpc_launch.sites.search_path import is_file_name
 
 STEP = ("srun", "--overlap", "--mem=0", "--job-name=hpc-launch", "--cpu-bind=none", "--mpi=none")
 """A step beside the training. Its name keeps its exit code out of the job's (schedulers/slurm/parse_jobs.py)."""
@@ -40,6 +49,13 @@ OVERLAP = (20, 11)
 """The first release of Slurm with `--overlap` (its RELEASE_NOTES)."""
 STACKS_S = 60.0
 """For all nodes to answer."""
+
+
+OF_BATCH = frozenset("output error open-mode requeue no-requeue signal export array".split())
+"""Options of sbatch that salloc lacks, or that are about a script (salloc(1) and sbatch(1), 22.05)."""
+BESIDE = "env -u SLURM_GPUS -u SLURM_MEM_PER_CPU srun --overlap --nodes=1 --ntasks=1 --mem=0 --cpu-bind=none --mpi=none"
+IN_ALLOCATION = f'export HPC_LAUNCH_ALLOCATION=$(declare -p "${{!SLURM_@}}"); exec {BESIDE} "$@"'
+"""What salloc runs: a shell on the first node, which later steps share with it."""
 
 
 class LiveJob(Struct, frozen=True):
@@ -158,3 +174,37 @@ def _printed(words: Sequence[str]) -> tuple[str, str]:
     except OSError as error:
         return "", f"cannot run {words[0]}: {error.strerror}"
     return done.stdout, " ".join(done.stderr.split()[-40:]) if done.returncode else ""
+
+
+def allocation(
+    job: Path, command: Sequence[str], listener: Listener = QUIET, *, site: str | None, sets: Sequence[str], pty: bool
+) -> tuple[list[str], dict[str, str]]:
+    """What starts a command, or else a shell, in an allocation with a job's resources, and the environment for that.
+
+    `pty`: with a terminal of its own. Raises Refused, and UsageError on hosts without a scheduler.
+    """
+    refuse_sweep(job, sets, "shell")
+    refuse_made_up(job, "shell")
+    ready = prepare_job(job, site=site, sets=sets)
+    announce(ready, listener, ready.warnings)
+    if ready.plan.scheduler == "ssh":
+        raise UsageError(f"site {ready.plan.site} has no allocations", "submit the job, then `hpc-launch shell RUN`")
+    named = os.path.abspath(site) if site is not None and is_file_name(site) else ready.plan.site
+    environment = submission_environment(secrets_of(ready.plan.notify, ready.plan.secrets))
+    environment["HPC_LAUNCH_SITE"] = named  # for `hpc-launch run` on the node, which may look like no site
+    shell = environment_shell(ready.plan, os.path.dirname(sys.executable))
+    words = ["bash", "-lc" if ready.plan.around.login_shell else "-c", shell, "hpc-launch", *command]
+    if ready.plan.scheduler == "slurm":
+        confirm_cost(ready, listener)
+        asked = [one for one in ready.plan.directives if one.option not in OF_BATCH]
+        options = [f"--{one.option}" if one.value is None else f"--{one.option}={one.value}" for one in asked]
+        inside = ["bash", "-c", IN_ALLOCATION, "bash", *(["--pty"] if pty else []), *words]
+        words = ["salloc", *options, *inside]
+    return words, environment
+
+
+def environment_shell(plan: LaunchPlan, programs: str) -> str:
+    """A script that becomes a shell, or its arguments, in a plan's environment. `programs`: one more folder in PATH."""
+    parts = part("in_place") + part("private_folder")
+    template = template_environment().get_template("interactive.sh.j2")
+    return template.render(plan=plan, parts=parts, programs=programs, resume_exports=[])

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import stat
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path, PurePath
@@ -20,7 +22,6 @@ from hpc_launch.agent.checkpoints import newest_first, why_incomplete
 from hpc_launch.runs.checkpoint_files import TENSOR_FILES, rule_of
 from hpc_launch.runs.groups.group_folder import as_pipeline, sweep_of
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.own_folder import TOMB, contents, delete
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
 from hpc_launch.runs.records.run_info import why_not_own
@@ -28,6 +29,9 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.service.listener import QUIET, Listener
 from hpc_launch.service.poll import TOGETHER, poll_runs
+
+TOMB = ".hpc-launch-deleted-"
+"""Begins the name of what is being deleted. If the deletion is killed, the rest has this name."""
 
 
 class Prunable(Struct, frozen=True, kw_only=True):
@@ -197,3 +201,60 @@ def _reached(path: Path) -> Iterator[str]:
         yield from (
             os.path.realpath(link) for name in (*folders, *files) if os.path.islink(link := os.path.join(folder, name))
         )
+
+
+def contents(name: str, place: int | None = None) -> Iterator[tuple[str, os.stat_result]]:
+    """The path and status of all in a folder except for folders. `place`: a descriptor of the folder that `name` is in.
+
+    Raises OSError for what must not be deleted: what belongs to another user, another mount (also a bind mount), and
+    what a folder without write permission protects.
+    """
+    mounts = set()
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    for path, folders, files, descriptor in os.fwalk(name, onerror=stop, dir_fd=place):
+        # proc(5): a bind mount has the device of what it shows, but an id of its own.
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii").splitlines()
+        mounts.add(next(line for line in lines if line.startswith("mnt_id:")))
+        for one in (".", *folders, *files):
+            status = os.stat(one, dir_fd=descriptor, follow_symlinks=False)
+            why = "it belongs to another user" if status.st_uid != os.geteuid() else None
+            if one == "." and ~status.st_mode & stat.S_IRWXU:
+                why = "it is write-protected"
+            if why or len(mounts) > 1:
+                raise PermissionError(
+                    errno.EPERM, why or "something is mounted there", os.path.normpath(os.path.join(path, one))
+                )
+            if not stat.S_ISDIR(status.st_mode):
+                yield os.path.join(path, one), status
+
+
+def delete(path: Path, is_same: Callable[[Path], bool]) -> None:
+    """Delete a file or folder: rename it, so that nobody finds it any more, check it once more, and delete it.
+
+    `is_same` tells by the new path whether it is unchanged. Raises OSError: nothing is deleted, or the rest has a name
+    that begins with TOMB.
+    """
+    place = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        tomb = path.name if path.name.startswith(TOMB) else f"{TOMB}{os.urandom(8).hex()}"
+        if os.readlink(f"/proc/self/fd/{place}") != str(path.parent):
+            raise OSError(errno.ELOOP, "a link leads there", str(path))
+        os.rename(path.name, tomb, src_dir_fd=place, dst_dir_fd=place)
+        try:
+            if not is_same(path.with_name(tomb)):
+                raise OSError(errno.EBUSY, "it has changed", str(path))
+            is_folder = stat.S_ISDIR(os.stat(tomb, dir_fd=place, follow_symlinks=False).st_mode)
+            for _ in contents(tomb, place) if is_folder else ():
+                pass
+        except BaseException:
+            os.rename(tomb, path.name, src_dir_fd=place, dst_dir_fd=place)
+            raise
+        if is_folder:
+            shutil.rmtree(f"/proc/self/fd/{place}/{tomb}")  # it follows no link, even one that appears meanwhile
+        else:
+            os.unlink(tomb, dir_fd=place)
+    finally:
+        os.close(place)

@@ -16,8 +16,8 @@ from hpc_launch.runs.rank_logs import RankLogLine, log_files
 from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.runs.status.progress_reader import tail_lines
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
-from hpc_launch.view.efficiency_text import efficiency_fields
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, log_lines, pad
+from hpc_launch.view.run_table import efficiency_fields
 from hpc_launch.view.state_text import (
     elapsed,
     next_commands,
@@ -33,7 +33,7 @@ from hpc_launch.view.state_text import (
 from hpc_launch.view.terminal import painted
 
 if TYPE_CHECKING:
-    from hpc_launch.estimate.efficiency import Efficiency
+    from hpc_launch.performance.efficiency import Efficiency
     from hpc_launch.performance.time_account import TimeAccount
 
 

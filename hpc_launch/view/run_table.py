@@ -1,4 +1,4 @@
-"""Runs, points and stages as tables, and the table of where the time of runs went."""
+"""Runs, points and stages as tables, where the time of runs went, and what they used of what they requested."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TextIO
 
 from hpc_launch.base.counted import counted
 from hpc_launch.job.sweep_points import SweepPoint, label, short_names
+from hpc_launch.performance.efficiency import Efficiency
 from hpc_launch.performance.time_account import CATEGORIES, TimeAccount
 from hpc_launch.runs.groups.group_folder import StageRecord
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus
@@ -191,3 +192,30 @@ def waits_for(stage: StageRecord) -> str:
     if stage.each is not None:
         words.append(f"each point of {stage.each}")
     return ", ".join(words)
+
+
+def efficiency_fields(found: Efficiency) -> list[tuple[str, str]]:
+    """The card as names and texts: `use`, such as `GPUs 31%, CPUs 3.9 of 8`, and `advice`; empty texts are unknown."""
+    text = ", ".join(f"{name} {text}" for name, text in _use_texts(found).items() if text)
+    return [("use", text), ("advice", clean(found.advice))]
+
+
+def efficiency_lines(statuses: Sequence[RunStatus], uses: Sequence[Efficiency]) -> list[str]:
+    """The table of `list --efficiency`: runs with idle GPUs first, then by the use of the GPUs."""
+    rows = [["RUN", "STATE", "GPUS", "IDLE", "MEMORY", "CPUS", "TIME", "ADVICE"]]
+    for run, use in sorted(zip(statuses, uses, strict=True), key=lambda pair: pair[1].order):
+        gpus, *others = _use_texts(use).values()
+        rows.append([run.run, run.state, gpus, str(use.idle_gpus or ""), *others, use.advice])
+    return aligned(rows, empty=False)
+
+
+def _use_texts(found: Efficiency) -> dict[str, str]:
+    """Each use with what was requested; '' where it is not known."""
+    memory = f" of {number(found.memory_requested)}" if found.memory_requested else ""
+    cpus, limit = f" of {found.cpus_requested}" if found.cpus_requested else "", found.time_requested
+    return {
+        "GPUs": share(found.gpu_use) if found.gpu_use is not None else "",
+        "memory": f"{number(found.memory)}{memory} GiB" if found.memory is not None else "",
+        "CPUs": number(found.cpus) + cpus if found.cpus is not None else "",
+        "time": f"{duration(found.time)} of {duration(limit)}" if found.time is not None and limit else "",
+    }

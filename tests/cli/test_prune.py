@@ -18,9 +18,8 @@ from msgspec import structs
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.plan.recorded_parts import CheckpointPlan
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.own_folder import TOMB
 from hpc_launch.runs.records.plan_record import PlanRecord
-from hpc_launch.service.prune import Checkpoints, Prunable, decide, prune, survey
+from hpc_launch.service.prune import TOMB, Checkpoints, Prunable, decide, prune, survey
 from tests.view.home import HELD, Home, let_go
 
 MIB = 1 << 20

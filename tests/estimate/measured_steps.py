@@ -11,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.estimate.gpu import Gpu, find_gpu
-from hpc_launch.estimate.step_time import step_time
+from hpc_launch.estimate.step_time import step_time, training_flops
 from hpc_launch.estimate.training_setup import TrainingSetup
-from hpc_launch.estimate.training_speed import training_flops
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig

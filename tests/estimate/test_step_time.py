@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hpc_launch.estimate.gpu import Gpu
-from hpc_launch.estimate.step_time import STEP_OVERHEAD, step_time
+from hpc_launch.estimate.step_time import STEP_OVERHEAD, step_time, training_speed
 from hpc_launch.estimate.training_setup import TrainingSetup
-from hpc_launch.estimate.training_speed import training_speed
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import parameters

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.script.by_hand import HandStart, hostfile_of, start_by_hand
-from hpc_launch.service.allocation import environment_shell
+from hpc_launch.service.live_job import environment_shell
 from tests.golden.test_golden import CASES, HERE, _known_surroundings, plan_of
 from tests.shellcheck import shellcheck
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.estimate.efficiency import Efficiency, cpus_between, uses_by_gpu
+from hpc_launch.performance.efficiency import Efficiency, cpus_between, uses_by_gpu
 
 GOOD = {"gpu_use": 0.9, "gpus": 8, "memory": 400.0, "memory_requested": 480.0, "time": 3000.0, "time_requested": 3600}
 
