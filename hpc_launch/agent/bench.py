@@ -90,12 +90,10 @@ class Bench:
         for collective in COLLECTIVES:
             if self.late():
                 self.record["not_measured"][collective] = "out of time"
-                continue
-            points = self.curve(collective)
-            if points:
-                self.record["curves"][collective] = points
+            else:
+                points = self.curve(collective)
+                self.record["curves"].update({collective: points} if points else {})
             self.save()
-        self.save()
 
     def curve(self, collective: str) -> List[Point]:
         """The curve of one collective; an unsupported one fails before anything is sent."""

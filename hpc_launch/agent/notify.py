@@ -44,7 +44,9 @@ TITLES = {
     "no_progress": "makes no progress",
     "test": "is a test message",
 }
-_FIELDS = "state reason failure_class cause failed_first advice roles progress points site job_id nodes look".split()
+_FIELDS = (
+    "state reason failure_class cause failed_first advice roles progress used points site job_id nodes look".split()
+)
 _LABELS = {"failure_class": "class", "failed_first": "failed first", "job_id": "job", "look": "look further"}
 """What is told of an event, in this order, and the labels of those that differ from their names."""
 

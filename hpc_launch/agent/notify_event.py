@@ -11,10 +11,11 @@ others are sent at most once.
 """
 
 import contextlib
+import glob
 import json
 import os
 import time
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from hpc_launch.agent import create_once
 
@@ -27,6 +28,8 @@ KEPT_S = {True: 24 * 3600.0, False: 3600.0}
 """How long a message is tried: one that tells how the run ended, and the others."""
 LONGEST = 1 << 20
 CHANNELS = ("webhook", "command")
+MOST_NODES, SAMPLE_TAIL, LEAST_SAMPLES = 64, 256 << 10, 3
+"""Nodes whose samples are read, bytes at the end of the file of each, and samples without which a GPU is left out."""
 
 
 def read(path: str) -> Dict[str, Any]:
@@ -144,6 +147,26 @@ def role_words(attempt: str) -> str:
             text += " since %s" % time.strftime("%H:%M:%S", time.localtime(role["ready_since"]))
         texts.append(text + (", restarts: %d" % role["restarts"] if role["restarts"] else ""))
     return "; ".join(texts)
+
+
+def gpu_uses(attempt: str) -> List[List[float]]:
+    """The sampled use of each GPU of an attempt in percent, by the newest samples of its watchers."""
+    uses = {}  # type: Dict[Tuple[str, int], List[float]]
+    for path in sorted(glob.glob(os.path.join(glob.escape(attempt), "agent", "node-*.jsonl")))[:MOST_NODES]:
+        with contextlib.suppress(OSError), open(path, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - SAMPLE_TAIL))
+            for line in stream:
+                with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                    for gpu in json.loads(line.decode())["gpus"] if b'"sample"' in line else ():
+                        uses.setdefault((path, int(gpu["index"])), []).append(float(gpu["util"]))
+    return [use for use in uses.values() if len(use) >= LEAST_SAMPLES]
+
+
+def use_words(attempt: str) -> str:
+    """How much the GPUs of an attempt were used: `GPUs 31%, 2 of 8 idle`; '' where no samples tell it."""
+    means = [sum(use) / len(use) for use in gpu_uses(attempt)]
+    idle = ", %d of %d idle" % (means.count(0), len(means)) if 0 in means else ""
+    return "GPUs %.0f%%%s" % (sum(means) / len(means), idle) if means else ""
 
 
 def is_final(name: str) -> bool:

@@ -22,7 +22,6 @@ from hpc_launch.prepare.prepare_sweep import prepare_sweep
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.schedulers.scheduler import scheduler_for
 from hpc_launch.service.drill import drill
-from hpc_launch.service.poll import tracker_of
 from hpc_launch.service.submit import warn_about_shared_checkpoints
 from hpc_launch.site_tools.site_nodes import site_hosts
 
@@ -96,7 +95,7 @@ def _levels(
     if no_job:
         return
     index = user_index()
-    context = Context(scheduler, lambda run: tracker_of([run], index), TERMINAL.say, index)
+    context = Context(scheduler, TERMINAL.say, index)
     yield node_level(job, prepared, context, site=site, sets=sets)
     if measure:
         yield bench_level(job, prepared, context, site=site, sets=sets)

@@ -16,7 +16,6 @@ from hpc_launch.preflight.short_run import Context
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.run_index import user_index
 from hpc_launch.schedulers.scheduler import scheduler_for
-from hpc_launch.service.poll import tracker_of
 from hpc_launch.site_tools.learn import LearnedSite, learn, measure, save, target
 from hpc_launch.site_tools.learn_hosts import LearnedHosts, learn_hosts
 from hpc_launch.view.format_values import aligned, clean
@@ -90,7 +89,7 @@ def command(
     save(lesson.draft, path)
     if smoke and isinstance(lesson, LearnedSite):
         index = user_index()
-        around = Context(scheduler_for("slurm"), lambda run: tracker_of([run], index), print_note, index)
+        around = Context(scheduler_for("slurm"), print_note, index)
         measure(lesson, path, partitions, patience_s, around)
         save(lesson.draft, path)
     if not as_json:

@@ -5,13 +5,14 @@ None is unknown, and then nothing is recommended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from statistics import fmean
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from hpc_launch.agent.notify_event import gpu_uses
 from hpc_launch.performance.run_samples import MAX_NODES
 from hpc_launch.performance.slow_training import attempt_remarks
 from hpc_launch.runs.layout import AttemptFolder
@@ -73,15 +74,6 @@ class Efficiency(Struct, frozen=True, kw_only=True):
         return ""
 
 
-def uses_by_gpu(samples: Iterable[tuple[int, float | None]], least: int = 3) -> list[list[float]]:
-    """The sampled use of each GPU that has at least `least` samples, from index and use."""
-    uses: dict[int, list[float]] = {}
-    for index, use in samples:
-        if use is not None:
-            uses.setdefault(index, []).append(use)
-    return [use for use in uses.values() if len(use) >= least]
-
-
 def cpus_between(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> float:
     """The CPUs in use between two samples of the CPU time of each process."""
     used = sum(max(0.0, spent - before.get(process, 0.0)) for process, spent in after.items())
@@ -95,7 +87,7 @@ def run_efficiency(status: RunStatus) -> Efficiency:
     last = status.attempts[-1]
     attempt, plan = AttemptFolder(last.folder), plan_of(AttemptFolder(last.folder)) or PlanRecord()
     nodes = [list(watcher_samples(path)) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
-    uses = [use for node in nodes for use in uses_by_gpu((gpu.index, gpu.util) for one in node for gpu in one.gpus)]
+    uses = gpu_uses(str(attempt.path))
     cpus = [cpus_between(node[0].cpu_s, node[-1].cpu_s, node[-1].t - node[0].t) for node in nodes if len(node) > 1]
     policy, remarks = plan.recovery, attempt_remarks(attempt) if uses else ()
     asked = policy.memory or policy.node_memory if policy is not None and policy.memory is not None else None

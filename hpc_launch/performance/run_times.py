@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice, pairwise
 
+from hpc_launch.base.json_records import read_record
 from hpc_launch.performance.time_account import AttemptTimes, TimeAccount, time_account
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.node_records import (
+    NodeCheckRecord,
     last_event,
     log_growth,
     read_hang,
-    read_node_check,
     start_events,
     watcher_events,
 )
@@ -154,7 +155,7 @@ def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]
     if start is None or began is None:
         return []
     found: list[tuple[float, str]] = [(began, "preparation")]
-    check = read_node_check(attempt)
+    check = read_record(attempt.node_check, NodeCheckRecord)
     if check is not None and check.seconds and start.started is not None and math.isfinite(check.seconds):
         found += [(start.started, "node_check"), (start.started + max(0.0, check.seconds), "preparation")]
     plan = plan_of(attempt) or PlanRecord()

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.json_records import read_record
 from hpc_launch.job.document import Document, yaml_text
 from hpc_launch.job.job_file import GivenJob, JobSource
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -19,14 +20,14 @@ from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.runs.collect_evidence import diagnose_attempt
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.node_records import NodeCheckRecord, read_node_check
+from hpc_launch.runs.records.node_records import NodeCheckRecord
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.runs.status.wait_for_end import poll_until
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.service.poll import tracker_of
 
 
 class Level(Struct, frozen=True):
@@ -46,9 +47,8 @@ class Context(Struct, frozen=True):
     """What starts and follows short runs."""
 
     scheduler: Scheduler
-    tracker_of: Callable[[RunFolder], RunTracker]
     say: Callable[[str], None]
-    index: Index | None = None
+    index: Index
 
 
 def own_job(data: dict[str, Any], folder: str) -> GivenJob:
@@ -97,7 +97,7 @@ def follow_short_run(
             context.say(f"{run.name}: {state_of(status)}")
 
     try:
-        return run, poll_until(context.tracker_of(run), run, enough, on_poll=tell)
+        return run, poll_until(tracker_of([run], context.index), run, enough, on_poll=tell)
     finally:
         cancel_run(run, context.scheduler)
 
@@ -178,7 +178,7 @@ def node_level(
         reason = "nothing but the training's own launcher can start a check on the nodes"
         return Level("nodes", "not checked", (reason,))
     run, status = follow_short_run(short, mine, context, lambda _: False)
-    record = read_node_check(run.attempt(1))
+    record = read_record(run.attempt(1).node_check, NodeCheckRecord)
     if record is None:
         return Level(
             "nodes", "failed" if status.final else "not checked", (f"the job ended {state_of(status)}",), run.name

@@ -206,7 +206,8 @@ def _imports_level(plan: LaunchPlan, names: Sequence[str], unread: str | None, r
     missing = [str(name) for name in answer.get("missing") or ()]
     where = str(answer.get("executable"))
     own = plan.scheduler != "local" and where.startswith(OF_THE_NODE)
-    found = f"finds {_count(names)}" if names else "starts; the job names nothing to import"
+    imported = f"finds the {counted(len(names), 'module')} that the training imports first"
+    found = imported if names else "starts; the job names nothing to import"
     if missing:
         found = f"finds no module {', '.join(missing)}"
     lines = [f"{python} {found}"]
@@ -220,7 +221,3 @@ def _imports_level(plan: LaunchPlan, names: Sequence[str], unread: str | None, r
     if own or unread is not None or not names:
         return Level("imports", "not checked", tuple(lines))
     return Level("imports", "failed" if missing else "ok", tuple(lines))
-
-
-def _count(names: Sequence[str]) -> str:
-    return f"the {counted(len(names), 'module')} that the training imports first"

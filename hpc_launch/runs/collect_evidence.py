@@ -34,7 +34,7 @@ from hpc_launch.runs.artifacts import (
 )
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.node_records import BAD_NODES, read_node_check
+from hpc_launch.runs.records.node_records import BAD_NODES, NodeCheckRecord
 from hpc_launch.runs.records.plan_record import plan_of
 from hpc_launch.runs.records.run_info import CodeInfo, read_info
 from hpc_launch.runs.records.verdict_record import read_verdict, stored_diagnosis
@@ -207,7 +207,7 @@ def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:
 
     Else those that fell silent while it ran.
     """
-    end, record = files.own_end, read_node_check(files.attempt)
+    end, record = files.own_end, read_record(files.attempt.node_check, NodeCheckRecord)
     if end is None:
         return
     if (end.phase, end.exit_code) == ("check", BAD_NODES):

@@ -226,7 +226,11 @@ def _facts(partition: Partition, part: Part, class_name: str, survey: Survey, ch
         ("limits", [row], sources),
         ("max_jobs", number(limit["maxjobspu"]) if limit else None, None),
         ("max_submitted", number(limit["maxsubmitpu"]) if limit else None, None),
-        ("gpus", _range(least, most) if part.group.hardware.gpus else None, f"QOS {limit['name']}" if limit else None),
+        (
+            "gpus",
+            f"{least or 1}-{most or ''}" if part.group.hardware.gpus and (least or most) else None,
+            f"QOS {limit['name']}" if limit else None,
+        ),
         (
             "exclusive",
             "implied" if whole else None,
@@ -262,10 +266,6 @@ def limits(partition: Partition, part: Part, limit: Row | None) -> tuple[dict[st
     if known_times:
         row["time"] = format_time(min(known_times))
     return row, "; ".join(sources)
-
-
-def _range(least: int | None, max_nodes: int | None) -> str | None:
-    return f"{least or 1}-{max_nodes or ''}" if least or max_nodes else None
 
 
 def _preemption(partition: Partition, survey: Survey) -> dict[str, Any] | None:

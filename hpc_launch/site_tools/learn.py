@@ -28,6 +28,7 @@ from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.runtimes.container_runtimes import BY_PROGRAM
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
+from hpc_launch.service.poll import tracker_of
 from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, draft, profile_name
 from hpc_launch.site_tools.host_facts import SmokeRecord, common, inspect_login_node, models
 from hpc_launch.sites.this_machine import names
@@ -225,7 +226,7 @@ def _start(job: dict[str, Any], profile: Path, context: Context) -> ProbeResult:
 
 def _follow(result: ProbeResult, run: RunFolder, patience_s: float, context: Context) -> None:
     """Wait until the job has ended or is stuck, or the time is over, and read what its nodes wrote."""
-    status = poll_until(context.tracker_of(run), run, lambda _: False, seconds=patience_s)
+    status = poll_until(tracker_of([run], context.index), run, lambda _: False, seconds=patience_s)
     over = status.final or status.state == "STUCK"
     if over:
         context.say(f"{result.queue}: {status.state}")

@@ -8,9 +8,10 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hpc_launch.base.errors import UsageError
+from hpc_launch.performance.efficiency import Efficiency
+from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import RankLogLine, log_files
 from hpc_launch.runs.records.attempt_files import Reader
@@ -31,11 +32,6 @@ from hpc_launch.view.state_text import (
     waiting_parts,
 )
 from hpc_launch.view.terminal import painted
-
-if TYPE_CHECKING:
-    from hpc_launch.performance.efficiency import Efficiency
-    from hpc_launch.performance.time_account import TimeAccount
-
 
 BATCH = "batch"
 """Prefix of the batch script's lines."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpc_launch.performance.efficiency import Efficiency, cpus_between, uses_by_gpu
+from hpc_launch.agent.notify import text
+from hpc_launch.agent.notify_event import gpu_uses
+from hpc_launch.agent.notify_job import JobNotices
+from hpc_launch.performance.efficiency import Efficiency, cpus_between
 
 GOOD = {"gpu_use": 0.9, "gpus": 8, "memory": 400.0, "memory_requested": 480.0, "time": 3000.0, "time_requested": 3600}
 
@@ -31,8 +36,21 @@ def test_advice_needs_evidence(changes: dict[str, Any], advice: str) -> None:
     assert Efficiency(**{"completed": True, **GOOD, **changes}).advice == advice
 
 
-def test_few_samples_of_a_gpu_say_nothing() -> None:
-    assert uses_by_gpu([(0, 10.0), (1, 0.0), (0, 20.0), (1, None), (0, None), (0, 30.0)], 3) == [[10.0, 20.0, 30.0]]
+def test_gpus_with_few_samples_say_nothing_and_idle_ones_are_told(tmp_path: Path) -> None:
+    attempt = tmp_path / "run" / "attempts" / "001"
+    samples: list[list[tuple[int, float | None]]] = [
+        [(0, 10.0), (1, 0.0), (2, 0.0)],
+        [(0, 20.0), (1, 0.0), (2, None)],
+        [(0, 30.0), (1, 0.0), (2, None)],
+    ]
+    lines = [json.dumps({"event": "sample", "gpus": [{"index": a, "util": b} for a, b in one]}) for one in samples]
+    (attempt / "agent").mkdir(parents=True)
+    file = attempt / "agent" / "node-0.jsonl"
+    file.write_text("\n".join([*lines, '{"event": "sample", "gpus": [{"ind']))
+    assert gpu_uses(str(attempt)) == [[10.0, 20.0, 30.0], [0.0, 0.0, 0.0]]
+    assert "used: GPUs 10%, 1 of 2 idle" in text(JobNotices(str(attempt), lambda _: None).event("end"))
+    file.write_text('{"event": "sample", "gpus": null}\n')
+    assert "used" not in text(JobNotices(str(attempt), lambda _: None).event("end"))
 
 
 def test_cpus_in_use_between_two_samples() -> None:

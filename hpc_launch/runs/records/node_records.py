@@ -281,8 +281,3 @@ class NodeCheckRecord(Struct, frozen=True, kw_only=True):
     """Checks that were not possible, with the reason."""
     medians: dict[str, str] = {}
     """What the nodes of this job reach, by measurement (`preflight: full`)."""
-
-
-def read_node_check(attempt: AttemptFolder) -> NodeCheckRecord | None:
-    """The record; None where there was no check, or where the file is torn."""
-    return read_record(attempt.node_check, NodeCheckRecord)
