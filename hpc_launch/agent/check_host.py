@@ -202,14 +202,13 @@ def addresses_of(name: str) -> str:
 SOFTWARE = (
     WITHOUT_CURRENT_FOLDER
     + """
-import ast, importlib.util, json, os, sys
+import ast, glob, importlib.util, itertools, json, os, sys
 found, missing = {"python": "%d.%d.%d" % sys.version_info[:3]}, []
-for folder in sys.path:  # importlib.metadata does the same, and takes longer to import than the rest of the check
-    try: names = os.listdir(folder)
-    except OSError: continue
-    for package, _, version in (name.partition("-") for name in names):
-        if package in ("torch", "deepspeed") and version.endswith((".dist-info", ".egg-info")):
-            found.setdefault(package, version.rsplit(".", 1)[0].split("-")[0])
+# importlib.metadata reads the same files, and takes longer to import than the rest of the check
+for folder, package in itertools.product(sys.path, ("torch", "deepspeed")):
+    for file in glob.glob("%s/%s[-.]*-info/[MP][EK][TG]*" % (glob.escape(folder), package)):
+        with open(file, encoding="utf-8", errors="replace") as stream: text = stream.read()
+        found.setdefault(package, text.partition("\\nVersion: ")[2].split("\\n")[0])
 script = sys.argv[1] if len(sys.argv) > 1 else ""
 if script.endswith(".py"):
     sys.path.insert(0, os.path.dirname(script))
