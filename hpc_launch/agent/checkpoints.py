@@ -13,7 +13,7 @@ import signal
 import stat
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import IO, Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from hpc_launch.agent import say
 
@@ -131,7 +131,7 @@ def _is_truncated_zip(path: Path) -> bool:
         return True
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Union[str, Path]) -> IO[bytes]:
     """Open a file to read; nothing that would block, such as a pipe. Raises OSError."""
     descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -18,6 +18,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from hpc_launch.agent import create_once
+from hpc_launch.agent.checkpoints import open_regular
 
 MOST_TRIES = 5
 PAUSE_S = 60.0
@@ -35,8 +36,8 @@ MOST_NODES, SAMPLE_TAIL, LEAST_SAMPLES = 64, 256 << 10, 3
 def read(path: str) -> Dict[str, Any]:
     """A JSON object in a file; empty where there is none."""
     try:
-        with open(path) as stream:
-            value = json.loads(stream.read(LONGEST))
+        with open_regular(path) as stream:
+            value = json.loads(stream.read(LONGEST).decode())
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -153,7 +154,7 @@ def gpu_uses(attempt: str) -> List[List[float]]:
     """The sampled use of each GPU of an attempt in percent, by the newest samples of its watchers."""
     uses = {}  # type: Dict[Tuple[str, int], List[float]]
     for path in sorted(glob.glob(os.path.join(glob.escape(attempt), "agent", "node-*.jsonl")))[:MOST_NODES]:
-        with contextlib.suppress(OSError), open(path, "rb") as stream:
+        with contextlib.suppress(OSError), open_regular(path) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - SAMPLE_TAIL))
             for line in stream:
                 with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
