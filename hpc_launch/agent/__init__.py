@@ -4,11 +4,12 @@ Standard library of Python 3.6 or later. They import nothing else of hpc_launch,
 """
 
 import os
+import stat
 import sys
 import time
 from contextlib import suppress
 from importlib import import_module
-from typing import List, Union
+from typing import IO, List, Union
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
@@ -76,6 +77,15 @@ def create_once(path: Path, text: str, *, sync: bool = True) -> bool:
     finally:
         os.unlink(temporary)
     return True
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file to read; nothing that would block, such as a pipe. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("%s is not a regular file" % path)
+    return open(descriptor, "rb")
 
 
 def main() -> None:

@@ -10,12 +10,11 @@ import argparse
 import os
 import re
 import signal
-import stat
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, Any, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
-from hpc_launch.agent import say
+from hpc_launch.agent import open_regular, say
 
 ZIP_HEAD, ZIP_END, ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22
 """torch.save writes zip files without a comment: the last 22 bytes of a complete file are its end record."""
@@ -129,15 +128,6 @@ def _is_truncated_zip(path: Path) -> bool:
             return not stream.read().startswith(ZIP_END)
     except OSError:
         return True
-
-
-def open_regular(path: Union[str, Path]) -> IO[bytes]:
-    """Open a file to read; nothing that would block, such as a pipe. Raises OSError."""
-    descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError("%s is not a regular file" % path)
-    return open(descriptor, "rb")
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -17,8 +17,7 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from hpc_launch.agent import create_once
-from hpc_launch.agent.checkpoints import open_regular
+from hpc_launch.agent import create_once, open_regular
 
 MOST_TRIES = 5
 PAUSE_S = 60.0
