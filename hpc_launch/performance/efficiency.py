@@ -88,7 +88,8 @@ def run_efficiency(status: RunStatus) -> Efficiency:
     attempt, plan = AttemptFolder(last.folder), plan_of(AttemptFolder(last.folder)) or PlanRecord()
     nodes = [list(watcher_samples(path)) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
     uses = gpu_uses(str(attempt.path))
-    cpus = [cpus_between(node[0].cpu_s, node[-1].cpu_s, node[-1].t - node[0].t) for node in nodes if len(node) > 1]
+    busy = [[sample for sample in node if sample.cpu_s] for node in nodes]  # before and after, no rank is there
+    cpus = [cpus_between(node[0].cpu_s, node[-1].cpu_s, node[-1].t - node[0].t) for node in busy if len(node) > 1]
     policy, remarks = plan.recovery, attempt_remarks(attempt) if uses else ()
     asked = policy.memory or policy.node_memory if policy is not None and policy.memory is not None else None
     return Efficiency(

@@ -215,7 +215,7 @@ def _use_texts(found: Efficiency) -> dict[str, str]:
     cpus, limit = f" of {found.cpus_requested}" if found.cpus_requested else "", found.time_requested
     return {
         "GPUs": share(found.gpu_use) if found.gpu_use is not None else "",
-        "memory": f"{number(found.memory)}{memory} GiB" if found.memory is not None else "",
-        "CPUs": number(found.cpus) + cpus if found.cpus is not None else "",
+        "memory": f"{number(round(found.memory, 1))}{memory} GiB" if found.memory is not None else "",
+        "CPUs": number(round(found.cpus, 1)) + cpus if found.cpus is not None else "",
         "time": f"{duration(found.time)} of {duration(limit)}" if found.time is not None and limit else "",
     }

@@ -75,7 +75,8 @@ SAMPLES = "".join(
     f'"gpus": [{{"index": 0, "util": 60}}, {{"index": 1, "util": 0}}]}}\\n'
     for at in range(1000, 1120, 30)
 )
-"""Made up: no GPU was at hand to record them."""
+SAMPLES += '{"t": 1150, "event": "sample", "rss_mib": {}, "cpu_s": {}}\\n'
+"""Made up: no GPU was at hand to record them. In the last one, the ranks have ended."""
 
 
 def test_runs_with_idle_gpus_come_first(home: Home) -> None:
