@@ -15,7 +15,7 @@ import glob
 import json
 import os
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from hpc_launch.agent import create_once, open_regular
 
@@ -29,7 +29,7 @@ KEPT_S = {True: 24 * 3600.0, False: 3600.0}
 LONGEST = 1 << 20
 CHANNELS = ("webhook", "command")
 MOST_NODES, SAMPLE_TAIL, LEAST_SAMPLES = 64, 256 << 10, 3
-"""Nodes whose samples are read, bytes at the end of the file of each, and samples without which a GPU is left out."""
+"""Nodes whose samples are read; bytes of each, an hour with eight GPUs; samples without which a GPU is left out."""
 
 
 def read(path: str) -> Dict[str, Any]:
@@ -149,24 +149,37 @@ def role_words(attempt: str) -> str:
     return "; ".join(texts)
 
 
-def gpu_uses(attempt: str) -> List[List[float]]:
-    """The sampled use of each GPU of an attempt in percent, by the newest samples of its watchers."""
-    uses = {}  # type: Dict[Tuple[str, int], List[float]]
+def gpu_samples(attempt: str) -> Iterator[Tuple[Any, Any]]:
+    """Each GPU with its use in percent, from the newest samples of an attempt's watchers."""
     for path in sorted(glob.glob(os.path.join(glob.escape(attempt), "agent", "node-*.jsonl")))[:MOST_NODES]:
         with contextlib.suppress(OSError), open_regular(path) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - SAMPLE_TAIL))
             for line in stream:
                 with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
                     for gpu in json.loads(line.decode())["gpus"] if b'"sample"' in line else ():
-                        uses.setdefault((path, int(gpu["index"])), []).append(float(gpu["util"]))
-    return [use for use in uses.values() if len(use) >= LEAST_SAMPLES]
+                        yield (path, str(gpu["index"])), gpu["util"]
+
+
+def uses_of(samples: Iterable[Tuple[Any, Any]]) -> List[List[float]]:
+    """The uses of each GPU, from each GPU with its use; a GPU with few samples is left out."""
+    uses = {}  # type: Dict[Any, List[float]]
+    for gpu, use in samples:
+        if isinstance(use, (int, float)):
+            uses.setdefault(gpu, []).append(use)
+    return [one for one in uses.values() if len(one) >= LEAST_SAMPLES]
 
 
 def use_words(attempt: str) -> str:
     """How much the GPUs of an attempt were used: `GPUs 31%, 2 of 8 idle`; '' where no samples tell it."""
-    means = [sum(use) / len(use) for use in gpu_uses(attempt)]
+    means = [sum(use) / len(use) for use in uses_of(gpu_samples(attempt))]
     idle = ", %d of %d idle" % (means.count(0), len(means)) if 0 in means else ""
     return "GPUs %.0f%%%s" % (sum(means) / len(means), idle) if means else ""
+
+
+def words_of(attempt: str) -> Dict[str, str]:
+    """What an event tells of an attempt in words, as far as it is known."""
+    words = {"roles": role_words(attempt), "used": use_words(attempt)}
+    return {name: text for name, text in words.items() if text}
 
 
 def is_final(name: str) -> bool:

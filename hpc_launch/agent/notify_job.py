@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from hpc_launch.agent.job_processes import start_of
-from hpc_launch.agent.notify_event import new_event, point_over, read, record_event, role_words, use_words
+from hpc_launch.agent.notify_event import new_event, point_over, read, record_event, words_of
 
 LOOK_S = 10.0
 RETRY_S = 60.0
@@ -100,10 +100,9 @@ class JobNotices:
     def event(self, kind: str, **facts: Any) -> Dict[str, Any]:
         """An event of this attempt."""
         start = read(os.path.join(self.attempt, "start.json"))
-        words = {"roles": role_words(self.attempt), "used": use_words(self.attempt)}
         known = dict(self.log.found, attempt=self.number, site=self.plan.get("site"))  # type: Dict[str, Any]
         known.update((name, start.get(name)) for name in ("job_id", "nodes"))
-        known.update({name: text for name, text in words.items() if text}, **facts)
+        known.update(words_of(self.attempt), **facts)
         run, point = os.path.basename(self.run), "%s/%s" % (os.path.basename(self.sweep), self.point)
         return new_event(kind, known.pop("run", run if self.point is None else point), self.settings, **known)
 

@@ -6,14 +6,12 @@ None is unknown, and then nothing is recommended.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 from statistics import fmean
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from hpc_launch.agent.notify_event import gpu_uses
-from hpc_launch.performance.run_samples import MAX_NODES
+from hpc_launch.agent.notify_event import MOST_NODES, SAMPLE_TAIL, uses_of
 from hpc_launch.performance.slow_training import attempt_remarks
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.node_records import watcher_samples
@@ -26,6 +24,8 @@ MARGIN = 1.3
 """Recommended memory and time, relative to what was used."""
 LEAST_GIB, LEAST_S = 8.0, 1800.0
 """Of smaller requests nothing is recommended: they cost nobody anything."""
+MOST_READ, MOST_EXPLAINED = 4 << 20, 16
+"""Bytes of samples that are read, and nodes of which logs are read for a cause: `status` must not take seconds."""
 
 
 class Efficiency(Struct, frozen=True, kw_only=True):
@@ -81,16 +81,20 @@ def cpus_between(before: Mapping[str, float], after: Mapping[str, float], second
 
 
 def run_efficiency(status: RunStatus) -> Efficiency:
-    """The use of a run's newest attempt, as far as it is known. Never raises."""
+    """The use of a run's newest attempt, as far as it is known, by at most MOST_NODES of its nodes. Never raises."""
     if not status.attempts:
         return Efficiency()
     last = status.attempts[-1]
-    attempt, plan = AttemptFolder(last.folder), plan_of(AttemptFolder(last.folder)) or PlanRecord()
-    nodes = [list(watcher_samples(path)) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
-    uses = gpu_uses(str(attempt.path))
+    attempt = AttemptFolder(last.folder)
+    plan = plan_of(attempt) or PlanRecord()
+    files = [path for _, path in attempt.watcher_files()]
+    files, count = files[:: 1 + len(files) // (MOST_NODES + 1)], len(files)  # evenly spread
+    nodes = [list(watcher_samples(path, min(SAMPLE_TAIL, MOST_READ // len(files)))) for path in files]
+    gpus = (((at, gpu.index), gpu.util) for at, node in enumerate(nodes) for one in node for gpu in one.gpus)
+    uses = uses_of(gpus)
     busy = [[sample for sample in node if sample.cpu_s] for node in nodes]  # before and after, no rank is there
     cpus = [cpus_between(node[0].cpu_s, node[-1].cpu_s, node[-1].t - node[0].t) for node in busy if len(node) > 1]
-    policy, remarks = plan.recovery, attempt_remarks(attempt) if uses else ()
+    policy, remarks = plan.recovery, attempt_remarks(attempt) if uses and count <= MOST_EXPLAINED else ()
     asked = policy.memory or policy.node_memory if policy is not None and policy.memory is not None else None
     return Efficiency(
         gpu_use=fmean(map(fmean, uses)) / 100 if uses else None,

@@ -16,16 +16,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from hpc_launch.agent import program
-from hpc_launch.agent.notify_event import (
-    KEPT_S,
-    due,
-    events,
-    new_event,
-    point_over,
-    record_event,
-    role_words,
-    use_words,
-)
+from hpc_launch.agent.notify_event import KEPT_S, due, events, new_event, point_over, record_event, words_of
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.recorded_parts import NotifyPlan
@@ -137,8 +128,7 @@ def _facts(status: RunStatus, verdict: VerdictRecord | None) -> dict[str, Any]:
         "total": progress.total,
         "loss": progress.loss,
     }
-    attempt = str(RunFolder(status.folder).attempt(last.number).path)
-    facts |= {name: text for name, text in (("roles", role_words(attempt)), ("used", use_words(attempt))) if text}
+    facts |= words_of(str(RunFolder(status.folder).attempt(last.number).path))
     if diagnosis is not None and diagnosis.first_failure.role is not None:
         facts["failed_first"] = diagnosis.first_failure.place
     if verdict is not None and verdict.action != "NONE":

@@ -19,6 +19,7 @@ from msgspec import Meta, MsgspecError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from hpc_launch.agent.notify_event import SAMPLE_TAIL
 from hpc_launch.base.files import open_regular, read_tail
 from hpc_launch.base.json_records import file_lines, line_record, read_record, write_record
 from hpc_launch.base.user_dirs import make_private, state_folder
@@ -74,9 +75,6 @@ def previous_bench(record: BenchRecord, site: str) -> BenchRecord | None:
     alike = [one for one in found if one.shape == record.shape and one.time is not None]
     return max(alike, key=lambda one: one.time or 0.0, default=None)
 
-
-SAMPLE_TAIL = 256 << 10
-"""Bytes at the end of a node's file that are searched for samples: about an hour with eight GPUs."""
 
 LAST_TAIL = 64 << 10
 """Bytes at the end of a node's file that hold its last event, even with many GPUs."""
@@ -226,10 +224,10 @@ def _events(lines: Iterable[bytes]) -> Iterator[WatcherEvent]:
             yield event
 
 
-def watcher_samples(path: Path) -> Iterator[WatcherSample]:
-    """The newest samples in the file of a node."""
+def watcher_samples(path: Path, most: int = SAMPLE_TAIL) -> Iterator[WatcherSample]:
+    """The newest samples in the file of a node, from so many bytes at its end."""
     with suppress(OSError):
-        for line in read_tail(path, SAMPLE_TAIL)[0].splitlines():
+        for line in read_tail(path, most)[0].splitlines():
             sample = line_record(line, WatcherSample) if _SAMPLE in line else None
             if sample is not None and sample.event == "sample":
                 yield sample
