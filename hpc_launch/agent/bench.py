@@ -19,8 +19,8 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter")
 GPU_SIZES = [4**power for power in range(5, 15)]
 """Bytes: 1 KiB to 256 MiB."""
 CPU_SIZES = [4**power for power in range(5, 13)]
-PART_S = {"gpu": 0.2, "cpu": 0.05}
-"""Seconds of measuring for each size."""
+PART_S = {True: 0.2, False: 0.05}
+"""Seconds of measuring for each size, with GPUs and without."""
 Point = Tuple[int, float, float]
 """Bytes, seconds, bus bandwidth in GB/s (10**9 bytes)."""
 
@@ -49,7 +49,6 @@ class Bench:
         if self.gpu:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         dist.init_process_group("nccl" if self.gpu else "gloo", timeout=dt.timedelta(seconds=120))
-        self.kind = "gpu" if self.gpu else "cpu"
         self.device = torch.device("cuda" if self.gpu else "cpu")
         self.end = time.monotonic() + seconds
         counts = per_node if len(per_node) > 1 else per_node * (self.size // per_node[0])
@@ -129,7 +128,7 @@ class Bench:
         began = self.now()
         call()
         mean = self.mean(self.now() - began)
-        count = int(min(max(PART_S[self.kind] / max(mean, 1e-6), 3), 200))
+        count = int(min(max(PART_S[self.gpu] / max(mean, 1e-6), 3), 200))
         self.dist.barrier()
         began = self.now()
         for _ in range(count):

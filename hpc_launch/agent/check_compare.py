@@ -5,7 +5,7 @@ of a node. For judge.py.
 """
 
 from collections import Counter
-from typing import Any, Dict, List, Tuple
+from typing import Any, Collection, Dict, List, Tuple
 
 from hpc_launch.agent.check_host import MISSING, result
 
@@ -49,7 +49,7 @@ def note(found: Results, node: str, check: str, text: str) -> None:
 def compare(found: Results, memory_mib: int) -> None:
     """Compare the nodes with each other: a node can pass every absolute limit and still hold up the others."""
     total = values(found, "memory")
-    usual = sorted(total.values())[len(total) // 2] if total else 0
+    usual = usual_of(total.values()) if total else 0
     for node, mib in total.items():
         if mib < SMALL * usual or (memory_mib and mib < SMALL * memory_mib):
             text = "has %d MiB of memory, not %d" % (mib, usual if mib < SMALL * usual else memory_mib)
@@ -80,10 +80,15 @@ def compare(found: Results, memory_mib: int) -> None:
                 (fail if certain else note)(found, node, check, text)
 
 
+def usual_of(values: Collection[float]) -> float:
+    """The median; of two in the middle the higher one. `statistics` takes longer to import than the comparison."""
+    return sorted(values)[len(values) // 2]
+
+
 def below(found: Results, check: str, share: float, text: str) -> None:
     """Fail a check on nodes whose value is below a share of the median."""
     by_node = values(found, check)
-    usual = sorted(by_node.values())[len(by_node) // 2] if len(by_node) > 1 else 0.0
+    usual = usual_of(by_node.values()) if len(by_node) > 1 else 0.0
     for node, value in by_node.items():
         if usual > 0 and value < share * usual * 0.999:
             fail(found, node, check, text % (100 * value / usual))

@@ -11,7 +11,7 @@ import subprocess
 from typing import Any, Dict, List, Tuple
 
 from hpc_launch.agent import program
-from hpc_launch.agent.check_compare import Results, fail, values
+from hpc_launch.agent.check_compare import Results, fail, usual_of, values
 from hpc_launch.agent.check_host import Result, result, unknown
 from hpc_launch.agent.job_processes import send
 
@@ -165,8 +165,7 @@ def compare_measured(found: Results, rounds: List[List[List[str]]], gpus: int) -
         by_node = values(found, check, list)
         if not by_node:
             continue
-        ordered = sorted(one for ones in by_node.values() for one in ones)
-        usual = ordered[len(ordered) // 2]
+        usual = usual_of([one for ones in by_node.values() for one in ones])
         medians[check] = figure(check, usual)
         for node, ones in by_node.items():
             if min(ones) < share * usual:
@@ -178,7 +177,7 @@ def compare_measured(found: Results, rounds: List[List[List[str]]], gpus: int) -
     together = [results[ALL]["value"] for results in ends if results[ALL]["ok"]]
     for name, ones in (("all-reduce of pairs", speeds), (ALL, together)):
         if ones:
-            medians[name] = figure(name, sorted(ones)[len(ones) // 2])
+            medians[name] = figure(name, usual_of(ones))
     if any(results[ALL]["ok"] is False for results in ends):  # all wait for the one that fails
         for results in ends:
             results[ALL] = dict(results[ALL], ok=False if results[ALL]["ok"] is False else None)
@@ -211,7 +210,7 @@ def compare_pairs(found: Results, rounds: List[List[List[str]]], share: float) -
     known = [speed for _, speed, _ in outcomes if speed]
     usual = 0.0
     if len(known) > 1:  # of a few, the best: there may be only one good pair
-        usual = max(known) if len(known) <= 3 else sorted(known)[len(known) // 2]
+        usual = max(known) if len(known) <= 3 else usual_of(known)
     met: Dict[str, List[str]] = {}
     bad: Dict[str, List[Tuple[str, str]]] = {}
     for pair, speed, text in outcomes:

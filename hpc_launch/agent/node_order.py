@@ -4,8 +4,6 @@
 
 Prints the nodes, one a line. Slurm itself orders them by name (seen with 22.05 to 26.05), unless the site sets
 SwitchAsNodeRank or BlockAsNodeRank (slurm.conf(5), TopologyParam).
-
-Self-contained: standard library of Python 3.6 or later.
 """
 
 import re
@@ -43,7 +41,3 @@ def expand(text: str) -> Iterator[str]:
 def main(nodes: List[str]) -> None:
     """Print the nodes in their order."""
     print("\n".join(in_order(nodes, sys.stdin.read())))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

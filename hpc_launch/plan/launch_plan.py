@@ -314,10 +314,14 @@ class LaunchPlan(Struct, frozen=True):
         """Whether the run can continue with fewer nodes."""
         return self.fewest_nodes < self.nodes
 
+    def option(self, name: str) -> str | None:
+        """The value of an sbatch option in the script."""
+        return next((one.value for one in self.directives if one.option == name), None)
+
     @property
     def cluster(self) -> str | None:
         """The cluster that the job goes to, where a login reaches several (`--clusters`)."""
-        return next((one.value for one in self.directives if one.option == "clusters"), None)
+        return self.option("clusters")
 
     @property
     def chooses_nodes(self) -> bool:

@@ -23,7 +23,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller
 from hpc_launch.preflight.short_run import Level, own_job
 from hpc_launch.preflight.software import software_levels
-from hpc_launch.prepare.attempts import option_of, start_estimate
+from hpc_launch.prepare.attempts import start_estimate
 from hpc_launch.prepare.find_secrets import find_secrets, notify_secrets
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.retry.notifications import NOTIFY, WAIT_S
@@ -76,7 +76,7 @@ def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
         return Level("queue", "failed", (str(error),))
     except Unreachable as error:
         return Level("queue", "not checked", (str(error),))
-    partition = option_of(prepared.plan, "partition")
+    partition = prepared.plan.option("partition")
     reasons = scheduler.pending_reasons(partition)
     if reasons:
         parts = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda item: -item[1]))
@@ -91,7 +91,7 @@ MOST_LINES = 5
 def limits_level(plan: LaunchPlan, scheduler: Scheduler, gpu_type: str | None = None) -> Level | None:
     """The limits of the account, the QOS and the partition against what the job asks for; None without limits."""
     try:
-        found = scheduler.limits(option_of(plan, "account"), option_of(plan, "partition"), option_of(plan, "qos"))
+        found = scheduler.limits(plan.option("account"), plan.option("partition"), plan.option("qos"))
     except Unreachable as error:
         return Level("limits", "not checked", (str(error),))
     return judge_limits(found, wanted(plan, gpu_type), plan.fewest_nodes) if found is not None else None
@@ -145,12 +145,12 @@ def reservations_level(plan: LaunchPlan, scheduler: Scheduler) -> Level | None:
     """Reservations of the partition's nodes that begin before the job would end, and the job's own reservation; None
     where the scheduler has no such thing."""
     try:
-        found = scheduler.reservations(option_of(plan, "partition"))
+        found = scheduler.reservations(plan.option("partition"))
     except Unreachable as error:
         return Level("reservations", "not checked", (str(error),))
     if found is None:
         return None
-    return judge_reservations(found, plan.fewest_nodes, plan.time_limit_s, option_of(plan, "reservation"), time.time())
+    return judge_reservations(found, plan.fewest_nodes, plan.time_limit_s, plan.option("reservation"), time.time())
 
 
 def judge_reservations(found: Reservations, nodes: int, limit_s: int | None, named: str | None, now: float) -> Level:

@@ -152,15 +152,10 @@ def with_sentinel(prepared: PreparedAttempt, plan: LaunchPlan) -> PreparedAttemp
     recovery = prepared.plan.recovery
     if prepared.scheduler != "slurm" or recovery is None or recovery.sentinel is not None:
         return prepared
-    own = {name: option_of(plan, name) for name in ("partition", "qos", "account")}
+    own = {name: plan.option(name) for name in ("partition", "qos", "account")}
     options = tuple(f"--{name}={value}" for name, value in own.items() if value)
     recovery = structs.replace(recovery, sentinel=(*options, f"--time={format_time(SENTINEL_S)}"))
     return replace(prepared, plan=structs.replace(prepared.plan, recovery=recovery))
-
-
-def option_of(plan: LaunchPlan, name: str) -> str | None:
-    """The value of an sbatch option in the script."""
-    return next((one.value for one in plan.directives if one.option == name), None)
 
 
 def edited_since(run: RunFolder) -> str | None:

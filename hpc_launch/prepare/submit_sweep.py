@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.base.files import read_text, write_atomic
-from hpc_launch.prepare.attempts import first_attempt, option_of, prepare, resolved_yaml, with_sentinel
+from hpc_launch.prepare.attempts import first_attempt, prepare, resolved_yaml, with_sentinel
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.prepare.prepare_sweep import PreparedSweep, recorded_points
 from hpc_launch.runs.groups.array_tasks import PointAttempt, create_point
@@ -58,7 +58,7 @@ class SweepRoom(Struct, frozen=True):
 
 def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> SweepRoom:
     """What may be submitted now of a sweep with jobs like this one. Raises Unreachable."""
-    room = scheduler.array_room(*(option_of(first.plan, name) for name in ("account", "partition", "qos")))
+    room = scheduler.array_room(*(first.plan.option(name) for name in ("account", "partition", "qos")))
     if room is None:
         return SweepRoom(max(0, (sweep.record.limit or 1) - _active_points(sweep, scheduler)))
     resolved = first.loaded.resolved
