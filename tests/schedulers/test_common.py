@@ -169,6 +169,24 @@ def test_jobs_are_found_by_their_whole_name(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("desk", ["spool"], indirect=True)
+def test_an_earlier_job_is_waited_for_though_its_queue_starts_late(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, seen = tmp_path / "slow" / "setsid", tmp_path / "seen"
+    slow.parent.mkdir()
+    slow.write_text(
+        f'#!/bin/sh\nmkdir {seen} || exec {shutil.which("setsid")} "$@"\nexec 3<&0\n(sleep 2; exec setsid "$@" <&3) &\n'
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    early, late = (desk.submit("sleep 1")[0] for _ in range(2))
+    desk.until(late, "COMPLETED")
+    records = desk.open().query([early, late])
+    assert records[early].state == "COMPLETED"
+    assert (records[early].ended or 0) <= (records[late].started or 0)
+
+
+@pytest.mark.parametrize("desk", ["spool"], indirect=True)
 def test_jobs_end_with_their_folder(desk: Desk, tmp_path: Path) -> None:
     runs, waits = (desk.submit("sleep 300")[0] for _ in range(2))
     desk.until(runs, "RUNNING")

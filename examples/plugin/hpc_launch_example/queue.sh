@@ -1,8 +1,8 @@
 #!/bin/bash
 # One job of the spool folder: queue.sh FOLDER ATTEMPT DELAY LIMIT WARNED_BEFORE, in seconds. It waits until no earlier
-# job lives, runs the script, and notes the states. While it lives it holds a lock. The files `cancel` and `warn` ask it
-# to do so.
-cd -P -- "$1" && exec 9>lock && flock 9 || exit
+# job lives, runs the script, and notes the states. While it lives it holds the lock, which is its standard input. The
+# files `cancel` and `warn` ask it to do so.
+cd -P -- "$1" || exit
 attempt=$2 delay=$3 limit=$4 lead=$5 job='' ended_by=''
 note() { # STATE [EXIT_CODE]
     printf '%s %(%s)T %s\n' "$1" -1 "${2:-}" >>state
@@ -22,7 +22,7 @@ over() { # cancelled, or the spool folder was deleted
 note PENDING
 until over || first; do sleep 0.2; done
 if ! over; then
-    setsid bash "$attempt/script.sh" "$attempt" >>"$attempt/batch.log" 2>&1 </dev/null 9>&- &
+    setsid bash "$attempt/script.sh" "$attempt" >>"$attempt/batch.log" 2>&1 </dev/null &
     job=$! began=$SECONDS
     note RUNNING
 fi

@@ -6,12 +6,15 @@ queue.sh holds.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from hpc_launch.plugins.api import (
     API,
@@ -28,7 +31,6 @@ from hpc_launch.plugins.api import (
 )
 
 QUEUE = Path(__file__).with_name("queue.sh")
-STARTING_S = 5.0  # after its submission, in which a job may have no state
 
 
 class SpoolScheduler(Scheduler):
@@ -42,20 +44,21 @@ class SpoolScheduler(Scheduler):
     def submit(self, submission: Submission) -> str:
         try:
             submission.write_script()
-            job = self._new_folder()
-            (job / "name").write_text(submission.job_name, "utf-8")
+            job, lock = self._new_job(submission.job_name)
         except (OSError, UnicodeError) as error:
             raise NotWritten(f"cannot prepare the job: {error}") from error
         delay = next((one.partition("+")[2] for one in submission.options if one.startswith("--begin=now+")), "0")
         times = (delay, submission.time_limit_s, submission.signal_before_s)
         words = [str(job), str(submission.folder.absolute()), *(str(int(value or 0)) for value in times)]
-        quiet = subprocess.DEVNULL
         environment = submission.job_environment(f"spool-{job.name}")
+        quiet = subprocess.DEVNULL
         try:
             command = ["setsid", "--fork", "bash", str(QUEUE), *words]
-            subprocess.run(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, check=True)
+            subprocess.run(command, env=environment, stdin=lock, stdout=quiet, stderr=quiet, check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise SubmitRefused(f"cannot start queue.sh: {error}", "install util-linux, which has setsid") from error
+        finally:
+            lock.close()
         return f"spool-{job.name}"
 
     def find(self, job_name: str) -> list[JobRecord]:
@@ -79,16 +82,21 @@ class SpoolScheduler(Scheduler):
         living = sum(record is not None and not record.ended_for_good for record in map(_record, self._jobs()))
         return QueueLimits((Limit("the spool folder", "one at a time", "user", "jobs", 1, used=living),))
 
-    def _new_folder(self) -> Path:
+    def _new_job(self, name: str) -> tuple[Path, BinaryIO]:
+        """A job's folder and its lock, held: no later job finds it without one."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number = max((int(job.name) for job in self._jobs()), default=0)
+        new = Path(tempfile.mkdtemp(dir=self._folder))
+        (new / "name").write_text(name, "utf-8")
+        lock = (new / "lock").open("wb")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        number = max((int(job.name) for job in self._jobs()), default=0) + 1
         while True:
-            number += 1
             try:
-                (self._folder / str(number)).mkdir()
-            except FileExistsError:
-                continue
-            return self._folder / str(number)
+                return new.rename(self._folder / str(number)), lock
+            except OSError as error:
+                if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+                    raise
+                number += 1
 
     def _jobs(self) -> Iterator[Path]:
         try:
@@ -119,7 +127,7 @@ def _record(job: Path) -> JobRecord | None:
     rows = [line.split() for line in lines if line]
     times = {row[0]: float(row[1]) for row in rows}
     state, reason, now = rows[-1][0] if rows else "PENDING", None, time.time()
-    if state in {"PENDING", "RUNNING"} and not alive and now - submitted > STARTING_S:
+    if state in {"PENDING", "RUNNING"} and not alive:
         state, reason = "NODE_FAIL", "its queue.sh was killed, or the machine rebooted"
     ended = times.get(state, max(times.values(), default=submitted)) if state not in {"PENDING", "RUNNING"} else None
     return JobRecord(
