@@ -56,8 +56,8 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         "MaxJobCount=20000",
         "JobRequeue=1",
         "MinJobAge=300",
-        # Short waits, so that a test sees a dead node and a stubborn process in good time.
-        "KillWait=15",
+        # SlurmdTimeout is short, so that a test sees a dead node in good time; KillWait is the default.
+        "KillWait=30",
         "SlurmdTimeout=20",
         "InactiveLimit=0",
         "SchedulerType=sched/backfill",
