@@ -44,6 +44,7 @@ __all__ = ["known_surroundings"]
         ("frontier", ["launcher=torchrun"], "HL549", "advises against the launcher `torchrun`"),
         ("clariden", ["env.NCCL_NET_PLUGIN=ofi"], "HL543", "conflicts with"),
         ("frontier", ["env.FI_MR_CACHE_MONITOR=memhooks"], "HL543", "memhooks can deadlock"),
+        ("lumi-g", ["container=pytorch", "env.NCCL_NET_GDR_LEVEL=PHB"], "HL543", "jobs of several nodes can hang"),
         ("narval", ["env.NCCL_IB_DISABLE=1", "env.NCCL_IB_HCA=mlx5_0"], "HL543", "disables the fast network"),
     ],
 )

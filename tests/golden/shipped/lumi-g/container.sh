@@ -19,9 +19,10 @@
 
 # === Environment ===
 job_environment() {
-    module use /appl/local/laifs/modules || die 'module use /appl/local/laifs/modules failed' # lumi-g.yaml:79
+    module purge                                             # lumi-g.yaml:87
+    module use /appl/local/laifs/modules || die 'module use /appl/local/laifs/modules failed' # lumi-g.yaml:88
     private_caches /scratch/project_465000001/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
-    module load lumi-aif-singularity-bindings || die 'module load lumi-aif-singularity-bindings failed' # lumi-g.yaml:86
+    module load lumi-aif-singularity-bindings || die 'module load lumi-aif-singularity-bindings failed' # lumi-g.yaml:95
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -34,7 +35,7 @@ job_environment() {
     export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:69
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
-    export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:71
+    export FI_MR_CACHE_MONITOR=userfaultfd                   # lumi-g.yaml:71; with the images' default, memhooks, jobs can hang
 }
 
 # === Rendezvous ===
@@ -58,7 +59,8 @@ on_each_node() {
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
         --bind /scratch/project_465000001 \
-        /appl/local/laifs/containers/lumi-multitorch-latest.sif \
+        --rocm=false \
+        /appl/local/laifs/containers/lumi-multitorch-u24r70f21m50t210-20260415_130625/lumi-multitorch-full-u24r70f21m50t210-20260415_130625.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         python3 -m torch.distributed.run \
         --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
@@ -73,7 +75,8 @@ inside() { # for `hpc-launch shell`, on a node
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
         --bind /scratch/project_465000001 \
-        /appl/local/laifs/containers/lumi-multitorch-latest.sif \
+        --rocm=false \
+        /appl/local/laifs/containers/lumi-multitorch-u24r70f21m50t210-20260415_130625/lumi-multitorch-full-u24r70f21m50t210-20260415_130625.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         "$@"
 }
@@ -83,7 +86,8 @@ python_in_image() { # for the node check: start Python as the training does; wha
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
         --bind /scratch/project_465000001 \
-        /appl/local/laifs/containers/lumi-multitorch-latest.sif \
+        --rocm=false \
+        /appl/local/laifs/containers/lumi-multitorch-u24r70f21m50t210-20260415_130625/lumi-multitorch-full-u24r70f21m50t210-20260415_130625.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         /bin/sh -c 'echo "hpc-launch: started" >&2; exec "$0" "$@" 2>&1' \
         python3 "$@"
@@ -109,7 +113,7 @@ job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS
     TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE NCCL_SOCKET_IFNAME HF_HOME TORCH_HOME TRITON_CACHE_DIR PIP_CACHE_DIR
-    UV_CACHE_DIR MIOPEN_USER_DB_PATH MIOPEN_CUSTOM_CACHE_DIR NCCL_NET_GDR_LEVEL
+    UV_CACHE_DIR MIOPEN_USER_DB_PATH MIOPEN_CUSTOM_CACHE_DIR FI_MR_CACHE_MONITOR
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh

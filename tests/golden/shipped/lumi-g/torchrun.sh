@@ -32,7 +32,6 @@ job_environment() {
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:12
     export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:11; without the plugin, the job fails instead of falling back to TCP
-    export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:71
 }
 
 # === Rendezvous ===
