@@ -153,6 +153,13 @@ def test_a_profile_overrides_a_variable_of_its_base_on_a_source_as_good_as_the_b
     assert weak == []
 
 
+def test_an_image_of_a_site_has_a_version() -> None:
+    """What `latest` names can change between two attempts of a run."""
+    images = [image.path for one in shipped_profiles() for image in one.profile.containers.images.values()]
+    assert len(images) >= 5
+    assert [path for path in images if "latest" in path or not re.search(r"\d{2}\.\d{2}|\d{8}", path)] == []
+
+
 def test_a_node_class_has_its_own_network_where_its_description_names_another() -> None:
     """Omni-Path and Slingshot are not InfiniBand: a class inherits the site's network unless it has one."""
     words = {"Omni-Path": "omni-path", "Slingshot": "slingshot", "HDR": "infiniband", "NDR": "infiniband"}

@@ -52,7 +52,7 @@ on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$SLURM_NODEID
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        shifter --image=nersc/pytorch:24.08.01 \
+        shifter --image=nersc/pytorch:25.06.01 \
         --workdir=/home/alice/project \
         --volume "$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR" \
         --volume /home/alice/project:/home/alice/project \
@@ -62,7 +62,7 @@ on_each_node() {
         --lr 1e-3
 }
 inside() { # for `hpc-launch shell`, on a node
-    exec shifter --image=nersc/pytorch:24.08.01 \
+    exec shifter --image=nersc/pytorch:25.06.01 \
         --workdir=/home/alice/project \
         --volume "$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR" \
         --volume /home/alice/project:/home/alice/project \
@@ -71,7 +71,7 @@ inside() { # for `hpc-launch shell`, on a node
         "$@"
 }
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
-    exec shifter --image=nersc/pytorch:24.08.01 \
+    exec shifter --image=nersc/pytorch:25.06.01 \
         --workdir=/home/alice/project \
         --volume "$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR" \
         --volume /home/alice/project:/home/alice/project \
