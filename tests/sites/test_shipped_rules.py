@@ -99,6 +99,7 @@ def test_the_script_has_what_the_site_wants(site: str, sets: list[str], lines: l
         ("snellius", ["queue=gpu_a100"], "--exclusive"),
         ("lumi-g", ["nodes=1"], "NCCL_NET="),
         ("santis", [], "#SBATCH --gpus"),
+        ("isambard-ai", ["account=null"], "#SBATCH --account"),
     ],
 )
 def test_the_script_has_nothing_that_does_not_belong(site: str, sets: list[str], line: str) -> None:

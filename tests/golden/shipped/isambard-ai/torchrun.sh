@@ -3,7 +3,6 @@
 # tiny on site isambard-ai: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # isambard-ai.yaml: queues.workq.size: third party, 2026-11-26; glennklockwood.com/garden/systems/Isambard-AI: the nodes of phase 2
-# isambard-ai.yaml: account: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
 # isambard-ai.yaml: paths: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
 
 # === Slurm options ===
