@@ -71,6 +71,11 @@ def test_the_site_says_what_is_wrong(site: str, sets: list[str], code: str, word
         ("lumi-g", [], ["export NCCL_NET='AWS Libfabric'"]),
         ("frontier", [], ["export NCCL_NET=OFI"]),
         ("clariden", ["options=[if-it-hangs]"], ["export FI_CXI_RDZV_THRESHOLD=0"]),
+        (
+            "clariden",
+            ["container=pytorch", "options=[extended-image]"],
+            ["#SBATCH --network=disable_rdzv_get", "export SLURM_MPI_TYPE=pmix"],
+        ),
         ("narval", [], ["export HF_HUB_OFFLINE=1", "#SBATCH --gpus-per-node=a100:4"]),
         ("juwels-booster", [], ["export HF_HUB_OFFLINE=1", "    MASTER_ADDR=${hosts[0]}i"]),
         ("mila", ["launcher=srun"], ["--gres-flags=allow-task-sharing"]),

@@ -48,7 +48,7 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# cscs.yaml:56. srun starts each process, which takes its rank from the variables set there.
+# cscs.yaml:61. srun starts each process, which takes its rank from the variables set there.
 on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$SLURM_NODEID

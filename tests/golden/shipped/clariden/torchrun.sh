@@ -54,7 +54,7 @@ on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
     private_folder /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" || fail '/dev/shm/alice-triton-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # cscs.yaml:24
 }
-# cscs.yaml:56. Static rendezvous: ranks follow the order of the nodes.
+# cscs.yaml:61. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json

@@ -38,8 +38,8 @@ job_environment() {
     export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
     export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
     export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
-    export NCCL_SOCKET_IFNAME=ib0                            # jsc.yaml:18; third party, 2026-08-13
-    export NCCL_SOCKET_FAMILY=AF_INET                        # jsc.yaml:18; third party, 2026-08-13
+    export NCCL_SOCKET_IFNAME=ib0                            # jsc.yaml:22; third party, 2026-08-13
+    export NCCL_SOCKET_FAMILY=AF_INET                        # jsc.yaml:22; third party, 2026-08-13
 }
 
 # === Rendezvous ===

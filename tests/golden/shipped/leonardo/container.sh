@@ -4,18 +4,18 @@
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # leonardo.yaml: all other facts: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/leonardo.yaml)
 # leonardo.yaml: queues.big.limits: third party, 2026-11-26; the notes of a user with the table of QOS, for the time; docs.hpc.cineca.it/hpc/leonardo.html (undated) for the nodes
-# leonardo.yaml: stacks: third party, 2026-11-22; public scripts with the line `module load profile/deeplrn`
+# leonardo.yaml: stacks: third party, 2026-11-26; public scripts with the lines `module load profile/deeplrn` and `module load cineca-ai/4.3.0`
 # leonardo.yaml: paths: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 # leonardo.yaml: node_classes: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=boost_usr_prod                           # leonardo.yaml:36
+#SBATCH --partition=boost_usr_prod                           # leonardo.yaml:37
 #SBATCH --account=abc_0001                                   # user.yaml:27
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=32                                   # leonardo.yaml:26; third party, 2024-10-24
-#SBATCH --gres=gpu:4                                         # leonardo.yaml:30; third party, 2024-10-24
+#SBATCH --cpus-per-task=32                                   # leonardo.yaml:27; third party, 2024-10-24
+#SBATCH --gres=gpu:4                                         # leonardo.yaml:31; third party, 2024-10-24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
