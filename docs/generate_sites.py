@@ -85,7 +85,8 @@ To use a profile, set `site: NAME` in the job file or `--site NAME`. Put your ac
 
 The tests render the same [job file](../../../tests/golden/shipped/job.yaml) for each of these sites. It names no queue,
 no number of GPUs and no launcher. The table shows the result in each site's default queue. The page of a site gives the
-source of each fact and its grade, what is not known, and how the script differs from the site's own example.
+source of each fact and its grade, what is not known, and how the script differs from the site's own example; for eight
+systems, [each line of both](evidence/published/README.md).
 
 No profile has been tried on its system yet: read the script before your first job, and report errors. The column
 `basis` says whether the request and the environment rest on the pages of the `centre`, or in part on the scripts of
