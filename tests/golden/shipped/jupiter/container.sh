@@ -5,6 +5,7 @@
 # jsc.yaml: launch: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jsc.yaml: fabric: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jsc.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
+# jupiter.yaml: stacks.pytorch: third party, 2026-11-26; public scripts for JUPITER with the line `module load Stages/2026 GCCcore/14.3.0 PyTorch/2.9.1`
 # jupiter.yaml: network: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/jupiter.yaml)
 # jupiter.yaml: launch: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/jupiter.yaml)
 # jupiter.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/jupiter.yaml)
@@ -13,12 +14,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=booster                                  # jupiter.yaml:35
+#SBATCH --partition=booster                                  # jupiter.yaml:37
 #SBATCH --account=abc                                        # user.yaml:12
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # jupiter.yaml:25
-#SBATCH --gres=gpu:4                                         # jupiter.yaml:28
+#SBATCH --cpus-per-task=288                                  # jupiter.yaml:27
+#SBATCH --gres=gpu:4                                         # jupiter.yaml:30
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
