@@ -92,6 +92,7 @@ LOGIN_NODES = {
     "berzelius1.nsc.liu.se": "berzelius",
     "dt-login03.delta.ncsa.illinois.edu": "delta",
     "gh-login01.delta.ncsa.illinois.edu": "deltaai",
+    "kl5.hpc.nlr.gov": "kestrel",
     "login01.expanse.sdsc.edu": "expanse",
     "login01.leonardo.local": "leonardo",
     "login05.frontier.olcf.ornl.gov": "frontier",

@@ -8,9 +8,9 @@
 #SBATCH --account=abc                                        # user.yaml:40
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # kestrel.yaml:27
-#SBATCH --gpus-per-node=4                                    # kestrel.yaml:30
-#SBATCH --mem=360000M                                        # kestrel.yaml:28
+#SBATCH --cpus-per-task=128                                  # kestrel.yaml:36
+#SBATCH --gpus-per-node=4                                    # kestrel.yaml:39
+#SBATCH --mem=360000M                                        # kestrel.yaml:37
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -19,6 +19,7 @@
 # === Environment ===
 job_environment() {
     private_caches /scratch/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
+    module load pytorch || die 'module load pytorch failed'  # kestrel.yaml:62
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -27,6 +28,11 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=32                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+    export NCCL_SOCKET_IFNAME=hsn                            # kestrel.yaml:63
+    export NCCL_CROSS_NIC=1                                  # kestrel.yaml:65
+    export NCCL_NET_GDR_LEVEL=PHB                            # kestrel.yaml:65
+    export FI_CXI_DISABLE_HOST_REGISTER=1                    # kestrel.yaml:65
+    export FI_MR_CACHE_MONITOR=userfaultfd                   # kestrel.yaml:65
 }
 
 # === Rendezvous ===
@@ -63,7 +69,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=128 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=360000 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=360000 --interfaces=hsn --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
     private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun
