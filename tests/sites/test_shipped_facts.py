@@ -100,6 +100,7 @@ LOGIN_NODES = {
     "login1.stampede3.tacc.utexas.edu": "stampede3",
     "login1.vista.tacc.utexas.edu": "vista",
     "login-1.saga.sigma2.no": "saga",
+    "vglogin0007.vega.izum.si": "vega",
 }
 
 

@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # vega.yaml:28; third party, 2026-05-06
+#SBATCH --partition=gpu                                      # vega.yaml:41; third party, 2026-05-06
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=256                                  # vega.yaml:19
-#SBATCH --gres=gpu:4                                         # vega.yaml:24
-#SBATCH --mem=476G                                           # vega.yaml:22
+#SBATCH --cpus-per-task=256                                  # vega.yaml:31
+#SBATCH --gres=gpu:4                                         # vega.yaml:36
+#SBATCH --mem=476G                                           # vega.yaml:34
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -27,6 +27,8 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=32                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+    export NCCL_SOCKET_IFNAME='=ib0'                         # vega.yaml:43; third party, 2026-02-23
+    export GLOO_SOCKET_IFNAME=ib0                            # vega.yaml:43; third party, 2026-02-23
 }
 
 # === Rendezvous ===
@@ -63,7 +65,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=256 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=487424 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=487424 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun exit
