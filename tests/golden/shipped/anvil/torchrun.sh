@@ -2,21 +2,17 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site anvil: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# anvil.yaml: queues: third party, 2026-06-20; public notes of users, who checked them on the system
-# anvil.yaml: account: third party, 2026-06-20; public notes of users, who checked them on the system
 # anvil.yaml: node_classes.a100.account_suffix: third party, 2026-06-20; public notes of users, who checked them on the system
 # anvil.yaml: node_classes.h100.account_suffix: third party, 2026-06-20; public notes of users, who checked them on the system
-# anvil.yaml: internet: third party, 2026-06-20; public notes of users, who checked them on the system
-# anvil.yaml: containers: third party, 2026-06-20; public notes of users, who checked them on the system
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # anvil.yaml:44; third party, 2026-06-20
+#SBATCH --partition=gpu                                      # anvil.yaml:50
 #SBATCH --account=abc123-gpu                                 # user.yaml:58
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # anvil.yaml:26
-#SBATCH --gpus-per-node=4                                    # anvil.yaml:29
+#SBATCH --cpus-per-task=128                                  # anvil.yaml:30
+#SBATCH --gpus-per-node=4                                    # anvil.yaml:34
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -32,9 +28,6 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=32                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
-    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
-    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
 }
 
 # === Rendezvous ===
@@ -71,7 +64,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=128 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=515400 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
     programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun exit

@@ -5,12 +5,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=ai                                       # gautschi.yaml:39
+#SBATCH --partition=ai                                       # gautschi.yaml:44
 #SBATCH --account=abc                                        # user.yaml:51
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=112                                  # gautschi.yaml:22
-#SBATCH --gres=gpu:8                                         # gautschi.yaml:25
+#SBATCH --cpus-per-task=112                                  # gautschi.yaml:27
+#SBATCH --gres=gpu:8                                         # gautschi.yaml:30
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
