@@ -29,7 +29,7 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=72                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn                            # ncsa.yaml:14
+    export NCCL_SOCKET_IFNAME=hsn                            # ncsa.yaml:15
 }
 
 # === Rendezvous ===
