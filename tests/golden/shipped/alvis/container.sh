@@ -5,12 +5,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=alvis                                    # alvis.yaml:39
+#SBATCH --partition=alvis                                    # alvis.yaml:41
 #SBATCH --account=NAISS2026-1-1                              # user.yaml:56
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # alvis.yaml:19
-#SBATCH --gpus-per-node=A100:4                               # alvis.yaml:22
+#SBATCH --cpus-per-task=64                                   # alvis.yaml:21
+#SBATCH --gpus-per-node=A100:4                               # alvis.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -18,7 +18,7 @@
 
 # === Environment ===
 job_environment() {
-    module purge                                             # alvis.yaml:46
+    module purge                                             # alvis.yaml:48
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

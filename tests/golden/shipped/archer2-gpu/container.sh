@@ -5,20 +5,20 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # archer2-gpu.yaml:28
-#SBATCH --qos=gpu-exc                                        # archer2-gpu.yaml:28
+#SBATCH --partition=gpu                                      # archer2-gpu.yaml:31
+#SBATCH --qos=gpu-exc                                        # archer2-gpu.yaml:31
 #SBATCH --account=z01                                        # user.yaml:30
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=32                                   # archer2-gpu.yaml:17
-#SBATCH --gpus=8                                             # archer2-gpu.yaml:21
-#SBATCH --exclusive                                          # archer2-gpu.yaml:28
+#SBATCH --cpus-per-task=32                                   # archer2-gpu.yaml:20
+#SBATCH --gpus=8                                             # archer2-gpu.yaml:24
+#SBATCH --exclusive                                          # archer2-gpu.yaml:31
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --hint=nomultithread                                 # archer2-gpu.yaml:13
-#SBATCH --distribution=block:block                           # archer2-gpu.yaml:13
+#SBATCH --hint=nomultithread                                 # archer2-gpu.yaml:16
+#SBATCH --distribution=block:block                           # archer2-gpu.yaml:16
 
 # === Environment ===
 job_environment() {
