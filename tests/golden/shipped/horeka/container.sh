@@ -2,17 +2,17 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site horeka: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# horeka.yaml: all other facts: third party, 2026-03-11; aimat-lab/AutoSlurm at ec0a400 (README.md, auto_slurm/configs), templates of a group at KIT
+# horeka.yaml: all other facts: third party, 2026-10-01; MoritzM00/fall-detection-mllm at 2d140e3 (slurm/README.md, env.sh, train.sbatch); Benedict-vs/astronomix at 07dc804 (pytests/self_gravity/cgols), users who held docs.nhr.kit.edu/clusters/horeka-2 against the system
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=accelerated                              # horeka.yaml:44; third party, 2026-03-11
+#SBATCH --partition=gpu-h100                                 # horeka.yaml:37; third party, 2026-10-01
 #SBATCH --account=hk-project-abc                             # user.yaml:53
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=152                                  # horeka.yaml:20; third party, 2026-03-11
-#SBATCH --gres=gpu:4                                         # horeka.yaml:26; third party, 2026-03-11
-#SBATCH --mem=501600M                                        # 4 GPUs with 125400M each
+#SBATCH --cpus-per-task=64                                   # horeka.yaml:26; third party, 2026-10-01
+#SBATCH --gres=gpu:4                                         # horeka.yaml:31; third party, 2026-10-01
+#SBATCH --mem=750G                                           # 4 GPUs with 192000M each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -27,7 +27,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
-    export OMP_NUM_THREADS=19                                # cores of a node / processes on it
+    export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
 }
 
@@ -47,7 +47,7 @@ on_each_node() {
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
-        /hkfs/work/workspace/scratch/alice-images/pytorch.sif \
+        /hfs2/work/workspace/scratch/alice-images/pytorch.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         python3 -m torch.distributed.run \
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
@@ -61,7 +61,7 @@ inside() { # for `hpc-launch shell`, on a node
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
-        /hkfs/work/workspace/scratch/alice-images/pytorch.sif \
+        /hfs2/work/workspace/scratch/alice-images/pytorch.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         "$@"
 }
@@ -70,7 +70,7 @@ python_in_image() { # for the node check: start Python as the training does; wha
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
-        /hkfs/work/workspace/scratch/alice-images/pytorch.sif \
+        /hfs2/work/workspace/scratch/alice-images/pytorch.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         /bin/sh -c 'echo "hpc-launch: started" >&2; exec "$0" "$@" 2>&1' \
         python3 "$@"
@@ -88,9 +88,9 @@ start_nodes() {
 # === Values for the part below ===
 job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
-job_nodes=2 job_cpus_per_task=152 job_time_limit=900 job_node_rank=SLURM_NODEID
+job_nodes=2 job_cpus_per_task=64 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=501600 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=768000 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=APPTAINERENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
