@@ -4,7 +4,6 @@
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # jsc.yaml: launch: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jsc.yaml: fabric: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
-# jsc.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jupiter.yaml: stacks.pytorch: third party, 2026-11-26; public scripts for JUPITER with the line `module load Stages/2026 GCCcore/14.3.0 PyTorch/2.9.1`
 # jupiter.yaml: network: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/jupiter.yaml)
 # jupiter.yaml: launch: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/jupiter.yaml)

@@ -4,7 +4,6 @@
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # jsc.yaml: launch: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jsc.yaml: fabric: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
-# jsc.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jureca-dc.yaml: paths: third party, 2025-08-07; OpenGPTX/Megatron-LM at f8d245d
 
 # === Slurm options ===
