@@ -5,17 +5,19 @@
 # leonardo.yaml: all other facts: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/leonardo.yaml)
 # leonardo.yaml: queues.big.limits: third party, 2026-11-26; the notes of a user with the table of QOS, for the time; docs.hpc.cineca.it/hpc/leonardo.html (undated) for the nodes
 # leonardo.yaml: stacks: third party, 2026-11-26; public scripts with the lines `module load profile/deeplrn` and `module load cineca-ai/4.3.0`
-# leonardo.yaml: paths: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 # leonardo.yaml: node_classes: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
+# leonardo.yaml: queues.debug.limits: third party, 2026-11-26; public notes of two users on docs.hpc.cineca.it/hpc/leonardo.html in 2026; a copy of 2025 has two nodes
+# leonardo.yaml: queues.debug.max_submitted: third party, 2026-11-26; public notes of two users on docs.hpc.cineca.it/hpc/leonardo.html in 2026
+# leonardo.yaml: queues.long.limits: third party, 2026-11-26; docs.hpc.cineca.it/hpc/leonardo.html, after a copy of 2025 and public notes of two users in 2026: 8 nodes, 32 GPUs per project
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=boost_usr_prod                           # leonardo.yaml:37
+#SBATCH --partition=boost_usr_prod                           # leonardo.yaml:41
 #SBATCH --account=abc_0001                                   # user.yaml:27
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=32                                   # leonardo.yaml:27; third party, 2024-10-24
-#SBATCH --gres=gpu:4                                         # leonardo.yaml:31; third party, 2024-10-24
+#SBATCH --cpus-per-task=32                                   # leonardo.yaml:31; third party, 2024-10-24
+#SBATCH --gres=gpu:4                                         # leonardo.yaml:35; third party, 2024-10-24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
