@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -90,11 +91,13 @@ def test_no_shipped_profile_asks_slurm_s_controller_for_its_name() -> None:
 LOGIN_NODES = {
     "access1.iris-cluster.uni.lux": "iris",
     "berzelius1.nsc.liu.se": "berzelius",
+    "br012.ib.bridges2.psc.edu": "bridges-2",
     "dt-login03.delta.ncsa.illinois.edu": "delta",
     "gh-login01.delta.ncsa.illinois.edu": "deltaai",
     "kl5.hpc.nlr.gov": "kestrel",
     "login01.expanse.sdsc.edu": "expanse",
     "login01.leonardo.local": "leonardo",
+    "login23-g-1.hpc.itc.rwth-aachen.de": "claix-2023",
     "login05.frontier.olcf.ornl.gov": "frontier",
     "login1.ls6.tacc.utexas.edu": "lonestar6",
     "login1.stampede3.tacc.utexas.edu": "stampede3",
@@ -120,6 +123,19 @@ def test_a_job_that_demands_a_network_plugin_loads_it_or_is_told_what_does() -> 
             _, findings = planned(name, "launcher=torchrun")
             without += [name] if not any("network plugin" in one.message for one in findings) else []
     assert without == []
+
+
+def test_time_outs_of_infiniband_are_in_nccl_s_range() -> None:
+    """Source: NVIDIA/nccl docs/userguide/source/env.rst, by which a time-out of 0 or above 31 never ends."""
+    accepted = {"NCCL_IB_TIMEOUT": range(1, 32), "NCCL_IB_RETRY_CNT": range(8)}
+    layers = {layer.path: Path(layer.path).read_text("utf-8") for one in systems().values() for layer in one.layers}
+    outside = [
+        f"{path}: {name}={value}"
+        for path, text in layers.items()
+        for name, value in re.findall(r"(NCCL_IB_TIMEOUT|NCCL_IB_RETRY_CNT): (\d+)", text)
+        if int(value) not in accepted[name]
+    ]
+    assert outside == []
 
 
 def test_a_default_job_stops_for_a_module_of_a_release_only_if_the_centre_names_it() -> None:

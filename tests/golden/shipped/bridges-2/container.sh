@@ -3,15 +3,16 @@
 # tiny on site bridges-2: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # bridges-2.yaml: all other facts: third party, 2026-03-23; public notes of users on psc.edu/resources/bridges-2/user-guide, which could not be read itself
+# bridges-2.yaml: paths.local: third party, 2026-09-13; public notes of users: `df` on the H100 node w008
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=GPU                                      # bridges-2.yaml:42; third party, 2026-03-23
+#SBATCH --partition=GPU                                      # bridges-2.yaml:79
 #SBATCH --account=abc240001p                                 # user.yaml:60
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=104                                  # bridges-2.yaml:22; third party, 2026-09-04
-#SBATCH --gpus=h100-80:16                                    # bridges-2.yaml:25; third party, 2026-03-23
+#SBATCH --cpus-per-task=104                                  # bridges-2.yaml:34; third party, 2026-09-04
+#SBATCH --gpus=h100-80:16                                    # bridges-2.yaml:38; third party, 2026-03-23
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -89,7 +90,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=104 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=8 --gpu-vendor=nvidia --gpu-model=h100-80 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=8 --gpu-vendor=nvidia --gpu-model=h100-80 --memory-mib=2063900 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=SINGULARITYENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT

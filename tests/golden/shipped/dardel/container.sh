@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # dardel.yaml:30
+#SBATCH --partition=gpu                                      # dardel.yaml:50
 #SBATCH --account=naiss2026-1-1                              # user.yaml:41
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # dardel.yaml:23
-#SBATCH --gpus-per-task=8                                    # dardel.yaml:26
+#SBATCH --cpus-per-task=64                                   # dardel.yaml:32
+#SBATCH --gpus-per-task=8                                    # dardel.yaml:35
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -19,8 +19,8 @@
 
 # === Environment ===
 job_environment() {
-    module load PDC || die 'module load PDC failed'          # dardel.yaml:33; third party, 2026-08-18
-    module load apptainer || die 'module load apptainer failed' # dardel.yaml:33; third party, 2026-08-18
+    module load PDC || die 'module load PDC failed'          # dardel.yaml:60; third party, 2026-08-18
+    module load apptainer || die 'module load apptainer failed' # dardel.yaml:60; third party, 2026-08-18
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -100,7 +100,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=64 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=491520 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=8 --gpu-vendor=amd --memory-mib=456704 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_check_gpus=8
 job_image_prefix=APPTAINERENV_
 job_image_variables=(

@@ -6,11 +6,11 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=workq                                    # shaheen3-gpu.yaml:25
+#SBATCH --partition=workq                                    # shaheen3-gpu.yaml:31
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # shaheen3-gpu.yaml:17
-#SBATCH --gres=gpu:4                                         # shaheen3-gpu.yaml:19
+#SBATCH --cpus-per-task=288                                  # shaheen3-gpu.yaml:23
+#SBATCH --gres=gpu:4                                         # shaheen3-gpu.yaml:25
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
