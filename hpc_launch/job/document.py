@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -49,21 +49,8 @@ KeyPath = tuple[str | int, ...]
 """Keys and list indices that lead to a value."""
 
 
-class Source(Protocol):
-    """Data with its position tables. Implemented by `Document`, `merge.Layer` and `merge.Merged`."""
-
-    @property
-    def data(self) -> Mapping[str, Any]: ...
-    @property
-    def places(self) -> Mapping[KeyPath, Place]: ...
-    @property
-    def key_places(self) -> Mapping[KeyPath, Place]: ...
-    @property
-    def written(self) -> Mapping[KeyPath, str]: ...
-
-
-class Document(Struct, frozen=True):
-    """The data of a file (dict, list, str, int, float, bool, None), with tables keyed by the path of each value.
+class Source(Struct, frozen=True):
+    """Data (dict, list, str, int, float, bool, None), with tables keyed by the path of each value.
 
     `places` has every value, () the whole file; `key_places` has the key of each mapping entry; `written` has the
     original text of each scalar, so `1.10` and not 1.1 (quoted text without its quotes). Values below an alias have the
@@ -74,6 +61,11 @@ class Document(Struct, frozen=True):
     places: dict[KeyPath, Place] = {}
     key_places: dict[KeyPath, Place] = {}
     written: dict[KeyPath, str] = {}
+
+
+class Document(Source, frozen=True):
+    """The data of a file."""
+
     text: str = ""
     """The file's text."""
     opened: FileAccess | None = None

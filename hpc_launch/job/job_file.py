@@ -70,8 +70,8 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
             written[(*path, *value_path[1:])] = original
         for value_path in document.places:
             places[(*path, *value_path[1:])] = place
-    long = long_form(Layer("--set", data, places, places, written), JobSpec)
-    return Layer("--set", long.data, long.places, long.key_places, long.written)
+    long = long_form(Layer(data, places, places, written, name="--set"), JobSpec)
+    return Layer(long.data, long.places, long.key_places, long.written, name="--set")
 
 
 def _split(key: str) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
@@ -18,6 +19,7 @@ from hpc_launch.job.document import KeyPath, Origin, Source
 from hpc_launch.job.reader import LongForm
 from hpc_launch.job.type_hints import fields_of, members
 
+V = TypeVar("V")
 OperatorKind = Literal["append", "prepend", "remove", "replace"]
 SUFFIXES: Mapping[str, OperatorKind] = {"+": "append", "-": "remove", "=": "replace"}
 
@@ -30,17 +32,12 @@ class MergeOperator(NamedTuple):
     removed: tuple[Any, ...] = ()
 
 
-class Layer(Struct, frozen=True):
-    """Data of one source, with the positions of its values and keys."""
+class Layer(Source, frozen=True, kw_only=True):
+    """Data of one source, with the name that origins show."""
 
     name: str
-    data: Mapping[str, Any]
-    places: Mapping[KeyPath, Place]
-    key_places: Mapping[KeyPath, Place] = {}
-    written: Mapping[KeyPath, str] = {}
-    """Original text of each scalar in the file."""
-    operators: Mapping[KeyPath, tuple[MergeOperator, ...]] = {}
-    origins: Mapping[KeyPath, Origin] = {}
+    operators: dict[KeyPath, tuple[MergeOperator, ...]] = field(default_factory=dict)
+    origins: dict[KeyPath, Origin] = field(default_factory=dict)
     """Origins of the values, if this layer is itself the result of a merge."""
 
 
@@ -53,7 +50,8 @@ def parse_operators(name: str, source: Source, types: Mapping[KeyPath, type[Stru
     parser = _OperatorParser(source, types)
     long = parser.document()
     operators = {path: tuple(found) for path, found in parser.operators.items()}
-    return Layer(name, long.data, long.places, long.key_places, long.written, operators), parser.findings
+    layer = Layer(long.data, long.places, long.key_places, long.written, name=name, operators=operators)
+    return layer, parser.findings
 
 
 def parse_key(key: str, known: Iterable[str]) -> tuple[str, OperatorKind] | None:
@@ -123,15 +121,11 @@ class _OperatorParser(LongForm):
         self.findings.append(Finding(FindingCode.INVALID_MERGE_OPERATOR, message, place, hint))
 
 
-class Merged(Struct, frozen=True):
+class Merged(Source, frozen=True):
     """The merged values of all layers. `origins` and `places` have the same paths as `data`."""
 
-    data: dict[str, Any]
-    origins: dict[KeyPath, Origin]
-    places: dict[KeyPath, Place]
-    key_places: dict[KeyPath, Place]
-    written: dict[KeyPath, str]
-    operators: dict[KeyPath, tuple[MergeOperator, ...]] = {}
+    origins: dict[KeyPath, Origin] = field(default_factory=dict)
+    operators: dict[KeyPath, tuple[MergeOperator, ...]] = field(default_factory=dict)
     """Operators that had nothing to apply to. They take effect if this result becomes a layer itself."""
 
     def origin(self, *path: str | int) -> Origin:
@@ -142,9 +136,24 @@ class Merged(Struct, frozen=True):
         return Origin("default")
 
 
+def sublayer(name: str, source: Source, *path: str) -> Layer:
+    """The mapping at `path` as a separate layer, empty if there is none."""
+    data = _value_at(source.data, path)
+    if not isinstance(data, dict):
+        return Layer({}, name=name)
+
+    def below(table: Mapping[KeyPath, V]) -> dict[KeyPath, V]:
+        return {key[len(path) :]: value for key, value in table.items() if key[: len(path)] == path}
+
+    layer = Layer(data, below(source.places), below(source.key_places), below(source.written), name=name)
+    if not isinstance(source, Merged):
+        return layer
+    return replace(layer, operators=below(source.operators), origins=below(source.origins))
+
+
 def merge(layers: Sequence[Layer]) -> Merged:
     """Merge layers, lowest first."""
-    merged = Merged({}, {}, {}, {}, {}, {})
+    merged = Merged({})
     for layer in layers:
         if () in layer.places:
             merged.places[()] = layer.places[()]

@@ -15,7 +15,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import Document, KeyPath, as_written, yaml_text
 from hpc_launch.job.group_keys import STAGE_NAME, StageKeys
-from hpc_launch.job.merge import Layer, merge
+from hpc_launch.job.merge import Layer, merge, sublayer
 from hpc_launch.job.reader import read
 from hpc_launch.job.shell_text import RUNTIME, end_of_placeholders
 from hpc_launch.job.type_hints import nearest
@@ -104,18 +104,10 @@ def stage_document(pipeline: PipelineFile, stage: str, values: Mapping[str, str]
 
 def merged(document: Document, stage: str) -> Document:
     """The shared keys with those of a stage over them: mappings by key, all else replaced."""
-    own = {key: value for key, value in document.data["jobs"][stage].items() if key not in _OWN_KEYS}
-    below = [
-        {path[2:]: value for path, value in table.items() if path[:2] == ("jobs", stage) and len(path) > 2}
-        for table in (document.places, document.key_places, document.written)
-    ]
+    own = sublayer("stage", document, "jobs", stage)
+    own = replace(own, data={key: value for key, value in own.data.items() if key not in _OWN_KEYS})
     shared = {key: value for key, value in document.data.items() if key != "jobs"}
-    result = merge(
-        [
-            Layer("shared", shared, document.places, document.key_places, document.written),
-            Layer("stage", own, *below),  # type: ignore[arg-type]
-        ]
-    )
+    result = merge([Layer(shared, document.places, document.key_places, document.written, name="shared"), own])
     return Document(result.data, result.places, result.key_places, result.written)
 
 

@@ -178,7 +178,7 @@ def plan_of_options(
     if errors(findings):
         return None, findings
     long = long_form(layer, JobSpec)
-    merged = merge([Layer("options", long.data, long.places, long.key_places, long.written)])
+    merged = merge([Layer(long.data, long.places, long.key_places, long.written, name="options")])
     job, _ = read(merged, JobSpec)
     partition = asked.partition if isinstance(asked, SbatchScript) else None
     cluster = _layer(
@@ -197,7 +197,7 @@ def plan_of_options(
 
 def _layer(values: dict[str, Any]) -> Layer:
     places: dict[KeyPath, Place] = {(): Place("config")}
-    return Layer("options", _as_written(values, (), places), places, places)
+    return Layer(_as_written(values, (), places), places, places, name="options")
 
 
 def _as_written(value: Any, path: KeyPath, places: dict[KeyPath, Place]) -> Any:

@@ -19,7 +19,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath, rule
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import Launcher
-from hpc_launch.job.merge import Layer, merge
+from hpc_launch.job.merge import Layer, merge, sublayer
 from hpc_launch.job.reader import read
 from hpc_launch.job.roles import OWN_KEYS, ROLE_NAME, Ready, Role
 from hpc_launch.job.shell_text import Var
@@ -65,21 +65,13 @@ def main_role(roles: Mapping[str, Role]) -> str:
 def role_resolved(resolved: Resolved, name: str, place: RolePlace | None, findings: list[Finding]) -> Resolved | None:
     """A role as a job: the shared keys, its own over them. None with findings if it cannot be read."""
     merged = resolved.merged
-    own = {key: value for key, value in merged.data["roles"][name].items() if key not in OWN_KEYS}
+    part = sublayer("job", merged, "roles", name)
+    own = {key: value for key, value in part.data.items() if key not in OWN_KEYS}
     replaced = {"script", "module", "command", "args"} if {"script", "module", "command"} & own.keys() else set()
     tracked = {"trackers"} if name == main_role(resolved.job.roles) else set[str]()
     shared = {key: value for key, value in merged.data.items() if key not in (_OF_JOB_ONLY - tracked) | replaced}
-    path: KeyPath = ("roles", name)
-    places, key_places, written, origins = (
-        {at[2:]: value for at, value in table.items() if at[:2] == path and len(at) > 2}
-        for table in (merged.places, merged.key_places, merged.written, merged.origins)
-    )
-    result = merge(
-        [
-            Layer("job", shared, merged.places, merged.key_places, merged.written, origins=merged.origins),
-            Layer("job", own, places, key_places, written, origins=origins),  # type: ignore[arg-type]
-        ]
-    )
+    whole = Layer(shared, merged.places, merged.key_places, merged.written, name="job", origins=merged.origins)
+    result = merge([whole, replace(part, data=own, operators={})])
     job, faults = read(result, JobSpec)
     findings += [fault for fault in faults if fault not in findings]
     if job is None:

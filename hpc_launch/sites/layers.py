@@ -176,20 +176,3 @@ def job_keys(data: Mapping[str, Any]) -> dict[KeyPath, type[JobSpec]]:
             if isinstance(entry, dict) and isinstance(entry.get("defaults"), dict):
                 parent_file[table, name, "defaults"] = JobSpec
     return parent_file
-
-
-def sublayer(name: str, source: Source, *path: str) -> Layer:
-    """The mapping at `path` as a separate layer, empty if there is none."""
-    data: Any = source.data
-    for key in path:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    if not isinstance(data, Mapping):
-        return Layer(name, {}, {})
-
-    def below_path(table: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {key[len(path) :]: value for key, value in table.items() if key[: len(path)] == path}
-
-    layer = Layer(name, data, below_path(source.places), below_path(source.key_places), below_path(source.written))
-    if not isinstance(source, Merged):
-        return layer
-    return replace(layer, operators=below_path(source.operators), origins=below_path(source.origins))

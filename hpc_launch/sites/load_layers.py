@@ -15,12 +15,11 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.document import Document, Source
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.job_file import JobSource, folder_of, override_layer, read_job
-from hpc_launch.job.merge import Layer, merge, parse_operators
+from hpc_launch.job.merge import Layer, merge, parse_operators, sublayer
 from hpc_launch.job.reader import check, read
 from hpc_launch.job.shell_text import Text
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Detection
-from hpc_launch.sites.layers import sublayer
 from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import Site, read_named_site, read_site, read_user_overlay
@@ -66,7 +65,7 @@ def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
         layers.append(sublayer(name, site.merged, "queues", queue_name, "defaults"))
     account = next((var for var in profile.account.variables if os.environ.get(var)), None)
     if account is not None:
-        layers.append(Layer("environment", {"account": os.environ[account]}, {("account",): Place(f"${account}")}))
+        layers.append(Layer({"account": os.environ[account]}, {("account",): Place(f"${account}")}, name="environment"))
     return layers
 
 

@@ -18,12 +18,12 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.patterns import matches_whole
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.document import Document, KeyPath, as_written, yaml_text
-from hpc_launch.job.merge import Merged
+from hpc_launch.job.merge import Merged, sublayer
 from hpc_launch.job.reader import check, read
 from hpc_launch.job.shell_text import end_of_placeholders
 from hpc_launch.job.type_hints import fields_of
 from hpc_launch.job.yaml_source import read_document
-from hpc_launch.sites.layers import SiteLayer, chain, merge_layers, sublayer
+from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
 from hpc_launch.sites.profile import Overlay, SiteProfile
 from hpc_launch.sites.profile_checks import check_profile, find_tokens
 from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups

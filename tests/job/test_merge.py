@@ -69,7 +69,7 @@ def test_a_mark_with_nothing_below_it_counts_again_over_another_layer() -> None:
     """As the site's defaults do over a stack: they are put together first, and laid over it later."""
     upper = merged("environment: {modules+: [b]}", "environment: {modules+: [c]}")
     lower = layer("stack", "environment: {modules: [a]}")
-    both = merge([lower, Layer("upper", upper.data, upper.places, operators=upper.operators)])
+    both = merge([lower, Layer(upper.data, upper.places, name="upper", operators=upper.operators)])
     assert both.data["environment"]["modules"] == ["a", "b", "c"]
 
 
@@ -127,7 +127,7 @@ LAYERS = st.lists(st.dictionaries(KEYS, VALUES, max_size=4), min_size=1, max_siz
 
 
 def layer_of(name: str, data: dict[str, Any]) -> Layer:
-    return Layer(name, data, {path: Place(name, 1, 1) for path in paths(data)})
+    return Layer(data, {path: Place(name, 1, 1) for path in paths(data)}, name=name)
 
 
 def paths(value: Any, path: KeyPath = ()) -> list[KeyPath]:
