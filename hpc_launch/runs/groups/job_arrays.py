@@ -34,15 +34,15 @@ from hpc_launch.runs.groups.array_tasks import (
 from hpc_launch.runs.groups.group_folder import SweepFolder
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.runs.records.run_info import Journal, by_this_process, refuse_other_users_run
+from hpc_launch.runs.records.run_info import Journal, refuse_other_users_run
 from hpc_launch.runs.records.submission import (
     CANCELLED,
     NEVER_SUBMITTED,
-    Intent,
+    Overrides,
     abandon,
     array_of,
     never_submitted,
-    new_token,
+    new_intent,
     read_claim,
 )
 from hpc_launch.runs.run_index import Index
@@ -217,10 +217,8 @@ def _claim(
     """
     arrays = sweep.arrays()
     array = sweep.array(arrays[-1].number + 1 if arrays else 1)
-    token = new_token()
-    name = f"{points[next(iter(tasks.values()))].prepared.name}.{token}.{array.number}"
-    intent = Intent(token=token, job_name=name, time=time.time(), options=options, **by_this_process())
-    draft = AttemptFolder(sweep.run.arrays / f".{token}")
+    intent = new_intent(points[next(iter(tasks.values()))].prepared.name, array.number, options, Overrides())
+    draft = AttemptFolder(sweep.run.arrays / f".{intent.token}")
     draft.path.mkdir(mode=FOLDER_MODE)
     write_templates(draft, tasks, points, intent)
     write_atomic(draft.script, script, mode=0o755, sync=False)
@@ -233,7 +231,7 @@ def _claim(
             raise
         raise UsageError(f"another process is submitting {sweep.name}", f"hpc-launch status {sweep.name}") from None
     sweep.run.note_attempt()
-    return array, name
+    return array, intent.job_name or ""
 
 
 def _own_tasks(sweep: SweepFolder, array: AttemptFolder) -> dict[int, int]:

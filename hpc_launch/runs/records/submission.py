@@ -17,7 +17,7 @@ from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.json_records import create_record, write_record
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.runs.layout import AttemptFolder
-from hpc_launch.runs.records.run_info import ProcessRecord
+from hpc_launch.runs.records.run_info import ProcessRecord, by_this_process
 
 
 class Overrides(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +53,13 @@ class Intent(ProcessRecord, frozen=True, kw_only=True):
     def job_of(self, found: str) -> str:
         """The job of this attempt, where a job `found` has the intent's name."""
         return found if self.task is None else f"{array_of(found)}_{self.task}"
+
+
+def new_intent(name: str, number: int, options: tuple[str, ...], overrides: Overrides) -> Intent:
+    """The intent to submit attempt or array `number` of a run with this name, under a job name of its own."""
+    token = new_token()
+    job_name, by = f"{name}.{token}.{number}", by_this_process()
+    return Intent(token=token, job_name=job_name, time=time.time(), options=options, overrides=overrides, **by)
 
 
 def new_token() -> str:

@@ -47,10 +47,6 @@ def _void(view: AttemptView) -> Observation | None:
     return Observation("CANCELLED" if reason.startswith(CANCELLED) else "VOID", reason=reason)
 
 
-def _submitting(view: AttemptView) -> Observation | None:
-    return Observation("SUBMITTING", reason=view.submitting) if view.job_id is None else None
-
-
 def _continued(view: AttemptView) -> Observation | None:
     if not view.continued:
         return None
@@ -174,7 +170,7 @@ def _unknown(view: AttemptView) -> Observation | None:
 
 RULES: tuple[Callable[[AttemptView], Observation | None], ...] = (
     _void,
-    _submitting,
+    lambda view: Observation("SUBMITTING", reason=view.submitting) if view.job_id is None else None,
     _continued,
     _requeued,
     _ended_from_outside,

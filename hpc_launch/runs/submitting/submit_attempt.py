@@ -28,8 +28,8 @@ from hpc_launch.base.errors import (
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.job.shell_text import quote
 from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
-from hpc_launch.runs.records.run_info import Journal, by_this_process
-from hpc_launch.runs.records.submission import Intent, abandon, array_of, new_token, read_claim, write_job
+from hpc_launch.runs.records.run_info import Journal
+from hpc_launch.runs.records.submission import Intent, abandon, array_of, new_intent, read_claim, write_job
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.reconcile import adopt, look_up
 from hpc_launch.runs.submitting.run_store import (
@@ -147,9 +147,7 @@ def check_wanted(task: AttemptTask, job_id: str) -> None:
 
 def send_and_record(task: AttemptTask, submission: Submission, sent: str, recorded: str) -> str:
     """Submit, and write job.json; `sent` and `recorded` are the names of these steps. Raises as `send_job`."""
-    cluster = (
-        task.scheduler.cluster()
-    )  # the controller may not answer after sbatch; a job that it forgot needs the name
+    cluster = task.scheduler.cluster()  # for a job that it forgot; it may not answer after sbatch
     submitted = time.time()
     job_id = send_job(task, submission)
     job_id = array_of(job_id) if submission.array else job_id
@@ -297,23 +295,14 @@ def _prepare(task: AttemptTask) -> Submission:
     if recovery is None or recovery.retry.max_attempts != 1 or prepared.plan.notify is not None:
         write_after(task.run)
     checkpoint("script")
-    token = new_token()
-    name = f"{prepared.name}.{token}.{attempt.number}"
-    intent = Intent(
-        token=token,
-        job_name=name,
-        time=time.time(),
-        options=prepared.options,
-        overrides=prepared.overrides,
-        **by_this_process(),
-    )
+    intent = new_intent(prepared.name, attempt.number, prepared.options, prepared.overrides)
     write_record(attempt.intent, intent)
-    journal.write("intent", attempt=attempt.number, job_name=name)
+    journal.write("intent", attempt=attempt.number, job_name=intent.job_name)
     checkpoint("intent")
     return Submission(
         script=prepared.script,
         folder=attempt.path,
-        job_name=name,
+        job_name=intent.job_name or "",
         options=prepared.options,
         environment=prepared.secrets,
         time_limit_s=prepared.plan.time_limit_s,
