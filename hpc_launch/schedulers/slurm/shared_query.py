@@ -62,14 +62,10 @@ class CachedAnswer(Struct):
     named: float = 0.0
     """When the cluster told its name."""
 
-    @property
-    def floor_s(self) -> float:
-        """Seconds before the next query, doubled after each failure up to one minute."""
-        return min(FLOOR_S * 2.0**self.failures, 60.0)
-
     def due(self, now: float) -> bool:
-        """Whether a query is allowed. A query time in the future means that the clock was set back."""
-        return not 0 <= now - self.asked < self.floor_s
+        """Whether a query is allowed: the pause doubles after each failure up to one minute. A query time in the future
+        means that the clock was set back."""
+        return not 0 <= now - self.asked < min(FLOOR_S * 2.0**self.failures, 60.0)
 
     def missing(self, job_ids: Iterable[str]) -> list[str]:
         """The jobs that this answer neither contains nor lists as absent."""
@@ -154,7 +150,9 @@ class SharedAnswer:
         answer = self._load()
         if answer.cluster is not None and 0 <= time.time() - answer.named < NAME_KEPT_S:
             return answer.cluster
-        name = ask()
+        name = None
+        with contextlib.suppress(Unreachable):
+            name = ask()
         with self._locked():
             answer = self._load()
             answer.cluster, answer.named = name, time.time()

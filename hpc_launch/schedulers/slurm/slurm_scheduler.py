@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.schedulers.scheduler import ArrayRoom, JobRecord, QueueLimits, Reservations, Scheduler, Submission
-from hpc_launch.schedulers.slurm import query_cluster, query_jobs, run_command
+from hpc_launch.schedulers.slurm import query_cluster, query_jobs, query_limits, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
 
 FIND_DAYS = 2
@@ -93,7 +93,7 @@ class SlurmScheduler(Scheduler):
         return False
 
     def cluster(self) -> str | None:
-        return shared_answer().cluster(_cluster_name)
+        return shared_answer().cluster(lambda: query_cluster.ask_settings().get("ClusterName"))
 
     def nodes(self, names: Sequence[str]) -> dict[str, str]:
         lines = _lines(["sinfo", "--all", "--noheader", "--Node", f"--nodes={','.join(names)}", "--format=%N|%T"])
@@ -106,18 +106,12 @@ class SlurmScheduler(Scheduler):
         return dict(Counter(filter(None, _lines([*command, *_in(partition)]))))
 
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
-        from hpc_launch.schedulers.slurm import query_limits
-
         return query_limits.limits(account, partition, qos)
 
     def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
-        from hpc_launch.schedulers.slurm import query_limits
-
         return query_limits.array_room(account, partition, qos)
 
     def reservations(self, partition: str | None) -> Reservations:
-        from hpc_launch.schedulers.slurm import query_limits
-
         return query_limits.reservations(partition)
 
     def size(self, partition: str | None) -> int | None:
@@ -137,13 +131,6 @@ def _lines(command: Sequence[str]) -> list[str]:
 
 def _in(partition: str | None) -> list[str]:
     return [f"--partition={partition}"] if partition else []
-
-
-def _cluster_name() -> str | None:
-    try:
-        return query_cluster.ask_settings().get("ClusterName")
-    except Unreachable:
-        return None
 
 
 def _rejected(record: JobRecord) -> bool:
