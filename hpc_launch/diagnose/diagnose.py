@@ -13,6 +13,7 @@ from hpc_launch.diagnose.diagnosis import (
     NEVER_SUBMITTED,
     NODE_CHECK,
     NODE_LOST,
+    NODE_STATES,
     NODE_UNFIT,
     SYMPTOM,
     TOO_FEW,
@@ -198,8 +199,6 @@ def _breaks_off(logs: Iterable[LogScan]) -> str:
     return f"the log stops at step {furthest.last_step}{total}; {advice}"
 
 
-_NODE_STATES = (["NODE_FAIL"], ["BOOT_FAIL"], ["LAUNCH_FAILED"])
-
 Rule = Callable[[DiagnosisInput], Candidate | None]
 
 RECORD_RULES: tuple[Rule, ...] = (
@@ -243,7 +242,8 @@ def may_be_node_failure(evidence: Evidence, rules: Rulebook) -> bool:
     if len(evidence.nodes) < 2:
         return False
     slurm, end = evidence.scheduler, evidence.end
-    lost = (slurm is not None and slurm.state.split()[:1] in _NODE_STATES) or (end is not None and end.lost_nodes > 0)
+    state = slurm.state.partition(" ")[0] if slurm is not None else ""
+    lost = state in NODE_STATES or (end is not None and end.lost_nodes > 0)
     hits = (hit.rule for scan in evidence.logs for hit in scan.hits)
     return lost or any(rules.class_of(rules.rules[rule]) == "node_failure" for rule in hits)
 

@@ -147,7 +147,7 @@ class Candidate(Struct, frozen=True):
         return self.certain or self.by_slurm
 
 
-_NODE_STATES = {"NODE_FAIL": "node_failure", "BOOT_FAIL": "boot_failure", "LAUNCH_FAILED": "boot_failure"}
+NODE_STATES = {"NODE_FAIL": "node_failure", "BOOT_FAIL": "boot_failure", "LAUNCH_FAILED": "boot_failure"}
 
 
 _WHO_KILLS = "retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)"
@@ -167,8 +167,8 @@ def from_scheduler(evidence: Evidence) -> list[Candidate]:
 
     state = facts.state.split()[0].upper() if facts.state else ""
     words = f"state {facts.state}" + (f", reason {facts.reason}" if facts.reason else "")
-    if state in _NODE_STATES:
-        add("node_failure", _NODE_STATES[state], 10, words)
+    if state in NODE_STATES:
+        add("node_failure", NODE_STATES[state], 10, words)
     elif state == "PREEMPTED":
         add("preempted", "preempted", 12, words)
     elif state == "REQUEUED":

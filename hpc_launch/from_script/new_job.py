@@ -32,11 +32,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _duration(text: str) -> str:
-    parse_time(text)
-    return text
-
-
 def _argument(text: str) -> str | int:
     return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,15}", text) else text.replace("${", "$${")
 
@@ -58,7 +53,7 @@ def questions(site: SiteProfile, training: TrainingSource, account: str | None) 
         result.append(Question("gpus_per_node", "GPUs per node", str(node.gpus), _count))
     if site.scheduler.type == "slurm":
         limit = format_time(queue.default_time) if queue is not None and queue.default_time else "01:00:00"
-        result.append(Question("time", "time limit", limit, _duration))
+        result.append(Question("time", "time limit", limit, lambda text: parse_time(text) and text))
     for name, help_text in training.required.items():
         about = f" ({help_text})" if help_text else ""
         result.append(Question(f"args.{name}", f"--{name}{about}", None, _argument))

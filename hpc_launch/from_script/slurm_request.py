@@ -53,17 +53,14 @@ class Request:
         cpus = (self._number("cpus-per-task") or 0) * self.tasks_per_node
         self.cpus_per_node: int | None = cpus or (self._number("cpus-per-gpu") or 0) * gpus or None
         self.memory = self._memory()
+        self.passed_on = {name: text or True for name, text in self.texts.items() if name in _PASSED_ON}
+        """Options that sbatch gets as they are."""
 
     @property
     def signal_before(self) -> int | None:
         """Seconds of `--signal=B:USR1@300`."""
         match = re.match(r"(?:[BR]+:)?(\w+)(?:@(\d+))?\Z", self.texts.get("signal", ""))
         return int(match[2] or 60) if match else None
-
-    @property
-    def passed_on(self) -> dict[str, str | bool]:
-        """Options that sbatch gets as they are."""
-        return {name: text or True for name, text in self.texts.items() if name in _PASSED_ON}
 
     def constants(self) -> dict[str, str]:
         """The variables of Slurm that the directives decide (sbatch(1), OUTPUT ENVIRONMENT VARIABLES)."""

@@ -19,7 +19,7 @@ from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.model.megatron_options import from_megatron, given_arguments, given_in_file, shape_of_arguments
 from hpc_launch.model.model_config import Experts, GivenValues, ModelConfig, parameters
-from hpc_launch.model.transformers_config import FAMILIES, from_transformers, is_transformers_config
+from hpc_launch.model.transformers_config import FAMILIES, from_transformers
 from hpc_launch.sites.resolved import Resolved
 
 
@@ -83,7 +83,7 @@ def model_from_file(path: str, place: Place | None = None) -> Read:
     document, findings = read_document(file)
     if document is None or findings:
         return None, findings
-    if is_transformers_config(document.data):
+    if "model_type" in document.data or "architectures" in document.data:  # a config.json of Transformers
         if document.data.get("model_type") not in FAMILIES:
             return None, [_unknown_family(document)]
         places = {str(path[0]): place for path, place in document.places.items() if len(path) == 1}

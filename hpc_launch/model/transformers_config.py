@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,11 +47,6 @@ _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _FFN = ("intermediate_size", "n_inner", "ffn_dim")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _POSITIONS = ("max_position_embeddings", "n_positions")
-
-
-def is_transformers_config(data: Mapping[str, Any]) -> bool:
-    """Whether this is a configuration of Transformers."""
-    return "model_type" in data or "architectures" in data
 
 
 def from_transformers(given: GivenValues) -> tuple[ModelConfig, ValueReader]:
