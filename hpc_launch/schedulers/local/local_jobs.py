@@ -24,15 +24,12 @@ from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.schedulers.job_files import ELSEWHERE, LOCAL_STATE, SCRIPT, hosts_of
 from hpc_launch.schedulers.local.supervisor import is_supervisor
-from hpc_launch.schedulers.scheduler import ENDED_STATES
+from hpc_launch.schedulers.scheduler import JobRecord
 
 
-class LocalState(Struct, frozen=True, kw_only=True):
-    """The state of a local job. Times are seconds since the epoch; `state` is one of Slurm's."""
+class LocalState(JobRecord, frozen=True, kw_only=True, omit_defaults=True):
+    """local.json: the state of a local job, and its processes."""
 
-    job_id: str
-    state: str
-    name: str | None = None
     host: str | None = None
     pid: int | None = None
     """The supervisor's process id."""
@@ -43,17 +40,6 @@ class LocalState(Struct, frozen=True, kw_only=True):
     machine: str | None = None
     shell: int | None = None
     """Process id of the batch shell."""
-    submitted: float | None = None
-    started: float | None = None
-    ended: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    reason: str | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether the job has ended."""
-        return self.state in ENDED_STATES
 
     @property
     def here(self) -> bool:
@@ -166,7 +152,7 @@ def adopt(job_id: str, folder: Path) -> None:
         return
     with suppress(OSError, UnicodeError):
         state = read_local_state(folder, job_id)
-        if state is None or state.over or folder.stat().st_uid != os.getuid():
+        if state is None or state.ended_for_good or folder.stat().st_uid != os.getuid():
             return
         entry = LocalJob(
             job_id=job_id,

@@ -100,7 +100,7 @@ class LocalScheduler(Scheduler):
     def record(self, entry: local_jobs.LocalJob) -> JobRecord | None:
         """The record of a job; None until its supervisor has written its state."""
         state = current_state(entry.job_id, entry.folder)
-        if state is not None and not state.over and not state.here:
+        if state is not None and not state.ended_for_good and not state.here:
             state = replace(state, reason=f"on host {state.place}; only there it is known whether it still runs")
         return record_of(entry, state, "local") if state is not None else None
 
@@ -115,7 +115,7 @@ class LocalScheduler(Scheduler):
 
     def cancel(self, job_id: str) -> None:
         state = _state(job_id)
-        if state is None or state.over:
+        if state is None or state.ended_for_good:
             return
         if not state.here:
             raise Unreachable(f"{job_id} runs on {state.place}", "run `hpc-launch cancel` there")
@@ -147,7 +147,7 @@ def signal_job(state: LocalState, action: str) -> None:
 def current_state(job_id: str, folder: Path) -> LocalState | None:
     """The state of a job; None until its supervisor has written it. On its host, the loss of the supervisor ends it."""
     state = read_local_state(folder, job_id)
-    if state is None or state.over or not state.here or state.supervised:
+    if state is None or state.ended_for_good or not state.here or state.supervised:
         return state
     return _record_lost_supervisor(folder, state)
 
@@ -155,7 +155,7 @@ def current_state(job_id: str, folder: Path) -> LocalState | None:
 def state_after(action: str, job_id: str, folder: Path) -> LocalState | None:
     """The state of a job of this host, after the action."""
     state = current_state(job_id, folder)
-    if state is not None and not state.over and state.here:
+    if state is not None and not state.ended_for_good and state.here:
         signal_job(state, action)
     return state
 
@@ -170,7 +170,7 @@ def _record_lost_supervisor(folder: Path, before: LocalState) -> LocalState:
     """Record the end of a job whose supervisor is gone and kill its remaining processes."""
     # The supervisor may have written the job's end since our last read.
     state = read_local_state(folder, before.job_id) or before
-    if state.over:
+    if state.ended_for_good:
         return state
     for pid in processes_of_job(state.job_id, str(folder), state.shell):
         send(pid, signal.SIGKILL)

@@ -139,7 +139,7 @@ class SshScheduler(LocalScheduler):
             return super().record(entry)
         state = read_local_state(entry.folder, entry.job_id)
         asked = self._asked.get(entry.job_id)
-        if (state is None or not state.over) and (asked is None or time.monotonic() - asked > INTERVAL_S):
+        if (state is None or not state.ended_for_good) and (asked is None or time.monotonic() - asked > INTERVAL_S):
             state = self._ask_again(entry)
             self._asked[entry.job_id] = time.monotonic()
         return record_of(entry, state, "ssh") if state is not None else None
@@ -153,7 +153,7 @@ class SshScheduler(LocalScheduler):
     def cancel(self, job_id: str) -> None:
         entry = local_jobs.lookup(job_id)
         state = read_local_state(entry.folder, job_id) if entry is not None else None
-        if entry is None or (state is not None and state.over):
+        if entry is None or (state is not None and state.ended_for_good):
             return
         self._asked.pop(job_id, None)
         self._ask(entry, "cancel")
