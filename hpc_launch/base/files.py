@@ -65,10 +65,8 @@ def open_regular(path: str | os.PathLike[str], *, owner: int | None = None, link
     Never waits for a pipe, and never reads a device. A link of another user is followed only to a file of the same
     user: it may lead to a file that nobody else can read.
 
-    Args:
-        path: The file.
-        owner: The user who must own it; nobody else may be able to write to it.
-        links: Whether `path` itself may be a symbolic link.
+    `owner`: the user who must own it; nobody else may be able to write to it. `links`: whether `path` itself may be a
+    symbolic link.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
     owner_of_link = 0

@@ -90,12 +90,7 @@ def plain(raw: bytes) -> str:
 
 
 def parse(text: str, task: int | None = None) -> LogLine:
-    """Parse a plain line.
-
-    Args:
-        text: What `plain` gives, without the label that `srun --label` writes.
-        task: The task number in that label.
-    """
+    """Parse what `plain` gives, without the label that `srun --label` writes; `task`: the task number in that label."""
     rank = task
     node: str | None = None
     stamp = _OF["stamp"].match(text)
@@ -148,9 +143,7 @@ HEAD = 120
 def line_time(text: str, year: int | None = None) -> float | None:
     """The time in `text` in seconds since the epoch, local time if it has no zone; None if there is none.
 
-    Args:
-        text: A line.
-        year: What to take for forms without a year (glog, syslog); without it these give None.
+    `year`: what to take for forms without a year (glog, syslog); without it these give None.
     """
     head = text[:HEAD]
     if ":" not in head:

@@ -82,11 +82,8 @@ def excluded_nodes(
 ) -> tuple[str, ...]:
     """The nodes that a new job excludes, the worst first; none where the size of the queue is not known.
 
-    Args:
-        nodes: As `standing` gives them.
-        size: Nodes of the queue.
-        needed: The number of nodes that the job needs.
-        already: Nodes that it excludes in any case.
+    `nodes`: as `standing` gives them. `size`: of the queue. `needed`: how many nodes the job needs. `already`: nodes
+    that it excludes in any case.
     """
     if size is None:
         return ()

@@ -58,16 +58,8 @@ class Call:
 
 
 def run_on(name: str, call: Call, listener: Listener, show: Callable[[dict[str, Any]], None]) -> int:
-    """Run a verb on a cluster and return its exit code.
-
-    Args:
-        name: The cluster.
-        call: What was typed.
-        listener: Hears of copies and lost connections.
-        show: Prints a line of output of `logs`.
-
-    Raises UsageError, Unreachable.
-    """
+    """Run a verb on the cluster `name` and return its exit code. The listener hears of copies and lost connections;
+    `show` prints a line of output of `logs`. Raises UsageError, Unreachable."""
     cluster, words, folder = clusters.find(name), list(call.words), ""
     if call.job is not None:
         path, slash, stage = call.job, "", ""

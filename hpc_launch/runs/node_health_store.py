@@ -83,13 +83,9 @@ def owner(path: Path) -> str:
 
 
 class NodeHealthStore:
-    """The reports on the nodes of one site.
+    """The reports on the nodes of one site. `folder`: the team's (`paths.ledger` of the profile); None: the user's own.
 
     A report that cannot be written to the team's folder goes to the user's own, which is read too.
-
-    Args:
-        site: The site's name.
-        folder: The team's folder for reports (`paths.ledger` of the profile); None: the user's own.
     """
 
     def __init__(self, site: str, folder: str | None = None) -> None:

@@ -81,10 +81,8 @@ def follow(
     nothing is written.
 
     Args:
-        attempt: The attempt.
         ended: Whether nothing more will be written; called once before each read. Default: read what there is.
-        node: Only this node's log.
-        rank: Only lines of this rank.
+        node, rank: Only this node's log, only lines of this rank.
         sleep: How to wait for so many seconds.
     """
     tails: dict[Path, _Tail] = {}

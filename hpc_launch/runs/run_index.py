@@ -128,15 +128,8 @@ class Index:
         unfinished: bool = False,
         limit: int | None = None,
     ) -> list[IndexEntry]:
-        """The existing runs, newest first.
-
-        Args:
-            prefix: Only those whose names begin with it.
-            site: Only those on this site.
-            since: Only those created since then, in seconds since the epoch.
-            unfinished: Only those without a final status.
-            limit: At most so many.
-        """
+        """The existing runs, newest first, at most `limit`: those whose names begin with `prefix`, on this site,
+        created `since` then (seconds since the epoch), and with `unfinished` those without a final status."""
         if prefix and not NAME.match(prefix):
             return []
         conditions: _Conditions = {"status IS NULL": ()} if unfinished else {}

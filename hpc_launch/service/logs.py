@@ -56,11 +56,8 @@ def run_logs(
     """Yield lines as they are written, until the run ends; with `number`, until that attempt ends. Raises UsageError.
 
     Args:
-        run, index: The run, and where it is listed.
         listener: Hears when another attempt begins.
-        node: Only this node's log.
-        rank: Only lines of this rank.
-        role: Only this role of the job.
+        node, rank, role: Only the log of this node, the lines of this rank, this role of the job.
         number: Only this attempt. Default: the newest and all that follow.
         first: The first attempt of those that are followed.
         following: Otherwise, only what there is of one attempt.

@@ -121,12 +121,8 @@ def resubmit(
 ) -> Submitted:
     """Submit the next attempt of a run, or what failed or was cancelled of a sweep, a pipeline or a stage.
 
-    Args:
-        run: What `find_run` found.
-        index, listener, wait: As for `submit`. The listener is asked before a run that COMPLETED is repeated.
-        sets: Further `--set` options.
-        exclude: Further nodes that it must not use.
-        confirmed: A run that COMPLETED may be repeated.
+    `sets`, `exclude`: further `--set` options, and nodes that it must not use. Unless `confirmed`, the listener is
+    asked before a run that COMPLETED is repeated. `wait`: as for `submit`.
 
     Raises UsageError where there is nothing to repeat, and what a first submission raises.
     """

@@ -120,14 +120,10 @@ class Submitted(Struct, frozen=True, kw_only=True):
 def submit(
     checked: CheckedFile, index: Index, listener: Listener = QUIET, *, wait: bool = False, confirmed: bool = False
 ) -> Submitted:
-    """Submit what was checked.
+    """Submit what `check_file` returned. The listener is asked before a job that may cost more than
+    `confirm_gpu_hours`, unless that is `confirmed`.
 
-    Args:
-        checked: What `check_file` returned.
-        index: Where it is listed.
-        listener: Hears warnings; asked before a job that may cost more than `confirm_gpu_hours`.
-        wait: Wait for a scheduler that does not answer. The caller follows the run, so that nothing else drives it.
-        confirmed: The cost need not be confirmed.
+    `wait`: wait for a scheduler that does not answer. The caller follows the run, so that nothing else drives it.
 
     Raises what `submit_new` and `submit_points` raise.
     """

@@ -281,15 +281,10 @@ UNSEEN_S = 60.0
 
 
 def still_alive(run: RunFolder, scheduler: Scheduler, *, ending: bool = False) -> str | None:
-    """What of the run is still alive, as text; None where every attempt is over or void.
+    """What of the run is still alive, as text; None where every attempt is over or void. Asks the scheduler at once.
 
-    Args:
-        run: The run.
-        scheduler: Queried at once.
-        ending: A last attempt whose script has ended counts as over even if its job is still completing: only for a
-            next job that Slurm starts after it (`--dependency=afterany`).
-
-    Raises Unreachable where that cannot be determined.
+    `ending`: a last attempt whose script has ended counts as over even if its job is still completing: only for a next
+    job that Slurm starts after it (`--dependency=afterany`). Raises Unreachable where that cannot be determined.
     """
     tracker = RunTracker([run], lambda _: scheduler)
     tracker.poll(fresh=True)

@@ -49,12 +49,8 @@ def pauses(
 ) -> Iterator[float]:
     """Look at runs until each is over, stuck for good, or unknown to all sources. Yields the seconds between two looks.
 
-    Args:
-        tracker: Gives the statuses.
-        runs: Runs that it follows.
-        show: Called with the statuses of all at each look.
-        continues: Called at the end of a run and while another attempt is due: drives the run and returns whether it
-            continues.
+    `show`: called with the statuses of all at each look. `continues`: called at the end of a run and while another
+    attempt is due: drives the run and returns whether it continues.
 
     A scheduler that does not answer is waited for without limit, and the reason says so; the end of a run is in its
     records all the same.

@@ -31,11 +31,8 @@ START_TIMEOUT_S = 60.0
 
 
 class LocalScheduler(Scheduler):
-    """Runs jobs on this machine. Ignores the submission's sbatch options.
-
-    Args:
-        in_allocation: Run a Slurm job inside the allocation of this process.
-    """
+    """Runs jobs on this machine, or with `in_allocation` Slurm jobs inside the allocation of this process. Ignores the
+    submission's sbatch options."""
 
     def __init__(self, *, in_allocation: bool = False) -> None:
         self._in_allocation = in_allocation

@@ -60,13 +60,9 @@ def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecor
 
     One squeue call covers all jobs of the user. sacct is queried for jobs that squeue does not know and, once, for
     ended jobs: only sacct has the derived exit code and the steps. Last comes squeue by id: jobs of another user.
+    `known`: previous records by id; jobs whose record is complete are not queried again.
 
-    Args:
-        job_ids: The requested jobs.
-        known: Previous records by id; jobs whose record is complete are not queried again.
-
-    Raises:
-        Unreachable: squeue failed. A failing sacct is not an error, because many clusters have none.
+    Raises Unreachable if squeue fails. A failing sacct is not an error, because many clusters have none.
     """
     records = from_squeue("--me")
     wanted = list(job_ids)

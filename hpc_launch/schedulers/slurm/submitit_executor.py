@@ -56,13 +56,9 @@ _REFUSAL = re.compile(
 def classify(code: int, output: str, errors: str) -> SchedulerError:
     """The error for a submission that returned no job id.
 
-    Only an explicit refusal is a SubmitRefused: anything else may have submitted a job.
-
-    Args:
-        code: Exit code of `timeout sbatch …`: 124 or above 128 if a signal ended it, negative if one ended timeout
-            itself, 126 or 127 if sbatch could not be run.
-        output: Stdout.
-        errors: Stderr.
+    Only an explicit refusal is a SubmitRefused: anything else may have submitted a job. `code`: exit code of `timeout
+    sbatch …`: 124 or above 128 if a signal ended it, negative if one ended timeout itself, 126 or 127 if sbatch could
+    not be run.
     """
     lines = [line.strip() for line in f"{output}\n{errors}".splitlines() if line.strip()]
     message = "\n".join(dict.fromkeys(_without_prefix(line) for line in lines))
