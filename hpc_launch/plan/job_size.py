@@ -5,6 +5,8 @@ The parts of a site profile that apply to a job: facts for its conditions, the s
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from hpc_launch.base.counted import counted
@@ -188,10 +190,11 @@ def stack_name(draft: PlanDraft, size: JobSize) -> str | None:
     return name if stack is not None and (stack.in_container or job.container is None) else None
 
 
-def profile_parts(draft: PlanDraft, size: JobSize) -> tuple[KeyPath, ...]:
-    """The parts of the profile that apply to this job, the most general first."""
-    taken = (("options", name) for name in selected_options(draft))
-    return ((), ("node_classes", size.queue.node_class), ("queues", size.queue_name), *taken)
+def profile_parts(draft: PlanDraft, size: JobSize) -> dict[KeyPath, Any]:
+    """The node class, the queue and the options of the profile that apply to this job, the most general first."""
+    taken = {("options", name): option for name, option in selected_options(draft).items()}
+    node_class = ("node_classes", size.queue.node_class)
+    return {node_class: size.node_class, ("queues", size.queue_name): size.queue, **taken}
 
 
 def selected_options(draft: PlanDraft) -> dict[str, SiteOption]:
@@ -223,7 +226,4 @@ def srun_options(draft: PlanDraft, size: JobSize) -> tuple[str, ...]:
     advice = site.launchers.get(job.launcher.name)
     options = [f"--{name}" if value is True else f"--{name}={value}" for name, value in site.srun.add.items()]
     options += advice.srun_options if advice is not None else []
-    options += [*size.node_class.srun_options, *size.queue.srun_options]
-    for option in selected_options(draft).values():
-        options += option.srun_options
-    return tuple(options)
+    return (*options, *(one for part in profile_parts(draft, size).values() for one in part.srun_options))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from hpc_launch.base.counted import counted
 from hpc_launch.base.finding_codes import FindingCode
@@ -15,7 +14,7 @@ from hpc_launch.job.shell_text import readable
 from hpc_launch.job.type_hints import Scalar
 from hpc_launch.job.units import format_memory, format_time
 from hpc_launch.plan.driver_plan import mail_options
-from hpc_launch.plan.job_size import JobSize, condition_facts, selected_options
+from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
@@ -205,9 +204,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     layers: list[tuple[KeyPath | None, Mapping[str, Scalar]]] = [
         (("sbatch", "add"), site.sbatch.add),
         (("launchers", job.launcher.name, "sbatch"), advice.sbatch if advice else {}),
-        (("node_classes", size.queue.node_class, "sbatch"), size.node_class.sbatch),
-        ((*queue_path, "sbatch"), size.queue.sbatch),
-        *((("options", name, "sbatch"), option.sbatch) for name, option in selected_options(draft).items()),
+        *(((*path, "sbatch"), part.sbatch) for path, part in profile_parts(draft, size).items()),
         (None, job.sbatch),
     ]
     for source, options in layers:
@@ -244,9 +241,7 @@ def _gpu_request(size: JobSize, nodes: int, tasks: int) -> list[Directive]:
 def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
     """All required features, combined with AND."""
     resolved, own = draft.resolved, draft.resolved.job.constraint
-    parts: dict[KeyPath, Any] = {("node_classes", size.queue.node_class): size.node_class}
-    parts |= {("queues", size.queue_name): size.queue}
-    parts |= {("options", name): option for name, option in selected_options(draft).items()}
+    parts = profile_parts(draft, size)
     said = {one.constraint: resolved.site_origin(*path, "constraint") for path, one in parts.items() if one.constraint}
     said |= {own: resolved.origin("constraint")} if own else {}
     if not said:

@@ -127,11 +127,9 @@ def _notes(filler: ValueFiller, size: JobSize) -> Iterator[str]:
 
 
 def _held(draft: PlanDraft, size: JobSize, key: Literal["env", "prelude"]) -> Iterator[tuple[KeyPath, Any]]:
-    """The settings or steps of each part of the profile that applies, with their paths. A queue has no steps."""
-    site = draft.resolved.site
-    for part in profile_parts(draft, size):
-        parts = {"node_classes": size.node_class, "queues": size.queue}
-        holder = site if not part else parts.get(str(part[0])) or site.options[str(part[1])]
+    """The settings or steps of the site and each part of it that applies, with their paths. A queue has no steps."""
+    parts: dict[KeyPath, Any] = {(): draft.resolved.site, **profile_parts(draft, size)}
+    for part, holder in parts.items():
         yield from (((*part, key, at), one) for at, one in enumerate(getattr(holder, key, ())))
 
 
