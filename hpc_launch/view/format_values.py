@@ -98,20 +98,20 @@ def hosts(names: Sequence[str]) -> str:
 
 def display_width(text: str) -> int:
     """Number of terminal columns that `text` takes."""
-    return len(text) if text.isascii() else sum(map(_cells, text))
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def cut(text: str, width: int) -> str:
     """`text` in at most `width` columns, ending in `…` if it was cut."""
     if display_width(text) <= width:
         return text
-    kept, left = "", width - 1
-    for character in text:
-        left -= _cells(character)
-        if left < 0:
-            break
-        kept += character
-    return f"{kept}…" if width > 0 else ""
+    from rich.cells import set_cell_size
+
+    return f"{set_cell_size(text, width - 1).rstrip()}…" if width > 0 else ""
 
 
 def pad(text: str, width: int) -> str:
@@ -129,12 +129,6 @@ def aligned(rows: Sequence[Sequence[str]], *, empty: bool = True) -> list[str]:
     widths = [max(map(display_width, column)) for column in columns]
     lines = zip(*columns, strict=True)
     return ["  ".join(pad(text, width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _visible(character: str) -> str:
