@@ -23,8 +23,7 @@ from msgspec.structs import fields
 from docs.json_schema import DRAFT
 from docs.picture import IMAGE, picture, words
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.job.job import JobSpec
 from hpc_launch.performance.time_account import CATEGORIES, time_account
@@ -626,7 +625,7 @@ def test_every_code_has_a_section_that_begins_with_its_title() -> None:
 
 
 def test_every_code_of_the_registry_is_used_and_no_code_is_written_as_text() -> None:
-    sources = [path for path in (REPOSITORY / "hpc_launch").glob("**/*.py") if path.name != "finding_codes.py"]
+    sources = [path for path in (REPOSITORY / "hpc_launch").glob("**/*.py") if path.name != "findings.py"]
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     assert set(re.findall(r"\bFindingCode\.([A-Z_0-9]+)\b", code)) == set(FindingCode.__members__)
     assert not re.findall(r"""["']HL\d{3}["']""", code)

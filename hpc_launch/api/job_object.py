@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import write_output
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.job.document import Document, KeyPath, yaml_text
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.job_file import GivenJob, JobSource

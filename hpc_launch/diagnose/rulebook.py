@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.patterns import compiled
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Level
 from hpc_launch.diagnose.log_line import with_errno_message, with_gpu_message

@@ -22,8 +22,7 @@ from msgspec.structs import replace
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
 from hpc_launch.base.errors import Refused, UserError
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.base.run_program import run_program
 from hpc_launch.job.shell_text import Text, Var, plain, quote, visible
 from hpc_launch.plan.launch_plan import LaunchPlan, SiteStep, Variable

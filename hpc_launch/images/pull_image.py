@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 from hpc_launch import __version__
 from hpc_launch.agent.checkpoints import size_of
 from hpc_launch.base.errors import Refused, UsageError, UserError
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.base.installed import shipped
 from hpc_launch.images.image_record import (
     SIF_ARCH_AT,

@@ -11,8 +11,7 @@ from itertools import product
 
 from msgspec import Struct
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 
 MAX_HOSTS = 100_000
 MAX_SLOTS = 1024

@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.job.document import KeyPath, Origin, Source
 from hpc_launch.job.reader import LongForm
 from hpc_launch.job.type_hints import fields_of, members

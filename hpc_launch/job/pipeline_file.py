@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.job.document import Document, KeyPath, as_written, yaml_text
 from hpc_launch.job.group_keys import STAGE_NAME, StageKeys
 from hpc_launch.job.merge import Layer, merge, sublayer

@@ -22,8 +22,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, in_order
+from hpc_launch.base.findings import Finding, FindingCode, in_order
 from hpc_launch.job.document import Document, KeyPath, Source
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import (

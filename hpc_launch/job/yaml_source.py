@@ -17,8 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.files import FileAccess, access_to, open_regular
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.job.document import NULL, Document, KeyPath, scalar
 from hpc_launch.job.shell_text import visible
 

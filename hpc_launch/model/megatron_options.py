@@ -10,8 +10,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Place
+from hpc_launch.base.findings import FindingCode, Place
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS, ModelLatent
 from hpc_launch.layouts.parallel_layout import ModelShape

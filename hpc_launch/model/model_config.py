@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.job.document import scalar
 from hpc_launch.job.model import LARGEST_SIZE, ModelExperts, ModelLatent
 from hpc_launch.job.shell_text import visible

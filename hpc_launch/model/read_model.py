@@ -9,8 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.base.shipped_yaml import read_shipped
 from hpc_launch.job.document import Document
 from hpc_launch.job.model import Model

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.shipped_yaml import read_shipped
 from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS, ModelLatent
 from hpc_launch.model.model_config import Experts, GivenValues, ModelConfig, ValueReader

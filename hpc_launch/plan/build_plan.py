@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.job.shell_text import Text
 from hpc_launch.plan.container_plan import container, copies, inner_steps, runtime_modules, stage
 from hpc_launch.plan.continuation import continuation

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.job.container import ACTIONS, Container, ContainerStep
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import Text, Var, plain

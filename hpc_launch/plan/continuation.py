@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.patterns import compiled
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, Var
 from hpc_launch.plan.environment import job_variables

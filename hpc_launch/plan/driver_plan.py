@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.job.job import JobSpec, Notify
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.reader import check

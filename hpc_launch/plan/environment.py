@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.installed import shipped
 from hpc_launch.job.document import KeyPath, rule
 from hpc_launch.job.job import JobSpec

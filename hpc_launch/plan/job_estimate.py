@@ -16,8 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.estimate.compare_layouts import EVERYTHING, Choices
 from hpc_launch.estimate.gpu import Gpu, Unknown, gpu_of_node_class
 from hpc_launch.estimate.memory import MemoryEstimate, memory, reductions

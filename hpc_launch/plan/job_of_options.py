@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.hostlist import expand_slots
 from hpc_launch.job.job import JobSpec

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.base.counted import counted
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.units import format_memory
 from hpc_launch.plan.plan_draft import PlanDraft

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.job.type_hints import Scalar

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.launcher import Parallel
 from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, ModelShape, ParallelLayout

@@ -9,7 +9,7 @@ import fnmatch
 import re
 
 from hpc_launch.base.counted import counted
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.patterns import compiled, matches_whole
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
 from hpc_launch.job.units import format_time

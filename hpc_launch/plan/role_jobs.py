@@ -14,8 +14,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from hpc_launch.base.counted import counted
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.job.document import KeyPath, rule
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import Launcher

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from hpc_launch.base.counted import counted
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Place
+from hpc_launch.base.findings import FindingCode, Place
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.key_hints import answer_to, words
 from hpc_launch.job.shell_text import readable

@@ -12,8 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.launcher import FullySharded, ZeroOptions
 from hpc_launch.job.shell_text import Text, Var, join_parts, readable

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Place
+from hpc_launch.base.findings import FindingCode, Place
 from hpc_launch.job.document import Origin, rule
 from hpc_launch.job.launcher import Parallel, Strategy, ZeroOptions
 from hpc_launch.job.shell_text import Text

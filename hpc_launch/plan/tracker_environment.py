@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlsplit
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.job import Tracker
 from hpc_launch.job.shell_text import RUNTIME

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UserError
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.job.container import Container
 from hpc_launch.job.document import KeyPath
 from hpc_launch.plan.container_plan import check_architecture, is_file, runtime_and_image

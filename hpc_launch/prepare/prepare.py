@@ -20,8 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, Unreachable
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, errors
+from hpc_launch.base.findings import Finding, FindingCode, errors
 from hpc_launch.base.run_program import run_program
 from hpc_launch.job.job_file import JobSource, has_jobs, has_sweep
 from hpc_launch.job.yaml_source import parse_document

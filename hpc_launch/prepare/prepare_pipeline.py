@@ -20,8 +20,7 @@ from msgspec import Struct, structs
 
 from hpc_launch.base.errors import Refused, UsageError, UserError
 from hpc_launch.base.files import refuse_replaceable, write_atomic
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, errors
+from hpc_launch.base.findings import Finding, FindingCode, errors
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.job.job_file import split_stage

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.job_file import JobSource, override_layer
 from hpc_launch.job.sweep_points import SweepFault, SweepPoint, label, points_of

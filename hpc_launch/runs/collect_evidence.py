@@ -12,8 +12,7 @@ from typing import BinaryIO
 from msgspec import convert, structs
 
 from hpc_launch.base.files import read_text
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.base.json_records import read_record
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis

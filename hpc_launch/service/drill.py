@@ -12,8 +12,7 @@ from typing import Any
 
 from hpc_launch.agent.checkpoints import CheckpointFound, newest_first
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.decision import next_attempt

@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.base.json_records import read_record
 from hpc_launch.job.job_file import JobSource, refuse_made_up, refuse_sweep
 from hpc_launch.job.units import format_time

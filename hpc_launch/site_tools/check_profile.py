@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import write_atomic
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.job.document import Document
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.plan.build_plan import build

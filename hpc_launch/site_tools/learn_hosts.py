@@ -18,8 +18,7 @@ import msgspec
 from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import read_text
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.base.installed import AGENT
 from hpc_launch.job.hostlist import SlotHost, compress, read_hostfile
 from hpc_launch.prepare.prepare import this_machine

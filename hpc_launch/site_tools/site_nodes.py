@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.job.hostlist import SlotHost
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
 from hpc_launch.runs.node_health_store import NodeHealthStore

@@ -22,8 +22,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.files import FileAccess, has_acl, only_writable_by, read_text, way_to
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.job.yaml_source import MAX_BYTES, parse_document, read_document
 from hpc_launch.sites.profile import DetectionRule
 from hpc_launch.sites.search_path import OWN_LAYERS, ProfileFile, profile_files

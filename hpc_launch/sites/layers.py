@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.job.document import Document, KeyPath, Source
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer, Merged, merge, parse_operators

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.base.secret_text import SECRET_NAME, SECRET_VALUE
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import only_writable_by, refuse_replaceable
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.base.patterns import matches_whole
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.document import Document, KeyPath, as_written, yaml_text

@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.base.installed import shipped
 from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import config_folder

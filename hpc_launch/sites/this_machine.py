@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import read_text
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.base.run_program import run_program
 from hpc_launch.base.secret_text import SECRET_NAME
 from hpc_launch.base.user_dirs import user

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from tests.view.home import Home
 
 PACKAGE = Path(__file__).parents[2] / "hpc_launch"

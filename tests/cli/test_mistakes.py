@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.finding_codes import Severity
+from hpc_launch.base.findings import Severity
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.key_hints import answer_to, answers
 from hpc_launch.job.type_hints import fields_of

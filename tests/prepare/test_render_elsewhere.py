@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.sites import this_machine
 

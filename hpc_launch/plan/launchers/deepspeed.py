@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StepPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_only

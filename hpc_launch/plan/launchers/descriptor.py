@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StepPlan
 from hpc_launch.plan.plan_draft import PlanDraft

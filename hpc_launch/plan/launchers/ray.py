@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, LauncherPlan, options_only
 from hpc_launch.plan.plan_draft import PlanDraft
 

@@ -20,8 +20,7 @@ import yaml
 from msgspec import Struct
 
 from hpc_launch.base.files import read_text
-from hpc_launch.base.finding_codes import FindingCode, Severity
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding, FindingCode, Place, Severity
 from hpc_launch.base.run_program import run_program
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.type_hints import nearest

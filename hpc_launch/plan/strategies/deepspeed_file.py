@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from hpc_launch.base.finding_codes import FindingCode, Severity
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, Severity, errors
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.launcher import Device, ZeroOptions
 from hpc_launch.layouts.parallel_layout import Batch, settle

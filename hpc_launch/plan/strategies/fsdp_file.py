@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import yaml
 from msgspec import Meta
 
-from hpc_launch.base.finding_codes import FindingCode, Severity
-from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.findings import Finding, FindingCode, Place, Severity, errors
 from hpc_launch.job.launcher import FullySharded
 from hpc_launch.plan.strategies.config_file import ConfigFile, Kind, LibraryKeys, check_names, fits, kinds_of
 

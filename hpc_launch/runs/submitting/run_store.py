@@ -21,8 +21,7 @@ from hpc_launch import __version__
 from hpc_launch.base.agent_archive import agent_archive
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import refuse_replaceable, write_atomic
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.base.installed import ARCHIVE, HOOKS, PHASES
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.base.user_dirs import make_folder

@@ -29,7 +29,7 @@ from msgspec import Meta, Struct
 from hpc_launch.agent.fan_out import OPTIONS, SSH_FAILED, ask, last_line, ssh_of
 from hpc_launch.agent.lease import FOLDER, PREFIX
 from hpc_launch.base.errors import SubmitRefused, Unreachable
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.installed import AGENT, module_command
 from hpc_launch.base.shipped_yaml import read_shipped
 from hpc_launch.job.shell_text import quote
