@@ -25,13 +25,12 @@ from msgspec.structs import replace
 from hpc_launch.agent.checkpoints import CheckpointFound, CheckpointRule, newest_first, why_incomplete
 from hpc_launch.agent.job_processes import pid_space, start_of
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.files import open_regular, refuse_replaceable, write_output
+from hpc_launch.base.files import make_own_folder, open_regular, refuse_replaceable, user, write_output
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.git_tree import not_ignored
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.patterns import compiled
-from hpc_launch.base.user_dirs import make_own_folder, user
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import EndFacts, Evidence
 from hpc_launch.diagnose.node_health import BadNode, NodeReport

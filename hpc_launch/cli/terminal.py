@@ -145,7 +145,7 @@ def _save_crash_report(error: Exception) -> None:
     import traceback
 
     from hpc_launch import __version__
-    from hpc_launch.base.user_dirs import make_private, state_folder
+    from hpc_launch.base.files import make_private, state_folder
 
     text = "".join(traceback.format_exception(error))
     report = (

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.files import make_private, state_folder
 from hpc_launch.base.json_records import file_lines, line_record, record_text
-from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.sites.profile import AgentLimits
 from hpc_launch.sites.read_profile import read_user_overlay

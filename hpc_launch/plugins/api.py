@@ -1,7 +1,7 @@
 """What a package imports that adds a launcher, a container runtime or a scheduler (docs/how-to/plugins.md)."""
 
 from hpc_launch.base.errors import NoContact, NotNow, NotWritten, SubmitRefused, SubmitUnknown, Unreachable
-from hpc_launch.base.user_dirs import state_folder
+from hpc_launch.base.files import state_folder
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, LauncherPlan, options_only
 from hpc_launch.plugins.entry_points import API
 from hpc_launch.runtimes.container_runtimes import CommandWrapper, ContainerPlan, RuntimeDescriptor

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from hpc_launch.base.errors import Refused, UsageError, UserError
+from hpc_launch.base.files import make_folder
 from hpc_launch.base.findings import Place
-from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.images.check_image import Check, Requirements, check
 from hpc_launch.images.image_record import ImageRecord
 from hpc_launch.images.probe import find_tool

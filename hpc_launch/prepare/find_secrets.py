@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.files import LONGEST, open_regular
+from hpc_launch.base.files import LONGEST, config_folder, open_regular
 from hpc_launch.base.findings import Finding, FindingCode, Place
-from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.plan.recorded_parts import NotifyPlan
 
 

@@ -19,10 +19,9 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hpc_launch.base.errors import Refused, UsageError, UserError
-from hpc_launch.base.files import refuse_replaceable, write_atomic
+from hpc_launch.base.files import make_folder, refuse_replaceable, write_atomic
 from hpc_launch.base.findings import Finding, FindingCode, errors
 from hpc_launch.base.json_records import write_record
-from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.job.job_file import split_stage
 from hpc_launch.job.pipeline_file import PipelineFile, is_sweep, made_up, pipeline_faults, read_pipeline, stage_document
 from hpc_launch.plan.launch_plan import LaunchPlan

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from hpc_launch.agent.fan_out import SSH_FAILED
 from hpc_launch.base.errors import Unreachable, UsageError
+from hpc_launch.base.files import make_own_folder, make_private, state_folder
 from hpc_launch.base.json_records import read_record, write_record
-from hpc_launch.base.user_dirs import make_own_folder, make_private, state_folder
 from hpc_launch.job.shell_text import quote
 
 PERSIST = "12h"

@@ -17,9 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.base.files import write_atomic
+from hpc_launch.base.files import make_private, state_folder, write_atomic
 from hpc_launch.base.installed import module_command
-from hpc_launch.base.user_dirs import make_private, state_folder
 
 ASKED_S = 86_400.0
 """For how long a client may ask with one token. It may sleep for days between two calls."""

@@ -12,8 +12,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from hpc_launch.base.errors import UsageError, UserError
-from hpc_launch.base.files import read_text
-from hpc_launch.base.user_dirs import user
+from hpc_launch.base.files import read_text, user
 from hpc_launch.diagnose.decide_verdict import AttemptProgress, ChangeFacts, Policy, decide
 from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node_failure
 from hpc_launch.diagnose.diagnosis import Diagnosis, Verdict

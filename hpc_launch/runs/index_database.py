@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from hpc_launch.base.user_dirs import make_private
+from hpc_launch.base.files import make_private
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
 

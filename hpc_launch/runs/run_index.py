@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hpc_launch.base.files import create_once, read_text
+from hpc_launch.base.files import create_once, make_private, read_text, state_folder
 from hpc_launch.base.json_records import file_lines
-from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.runs.index_database import NAME, IndexDatabase, enter, refresh, reopen, still_same
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import Reader

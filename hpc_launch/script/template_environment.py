@@ -12,8 +12,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
+from hpc_launch.base.files import cache_folder, make_own_folder, make_private
 from hpc_launch.base.installed import shipped
-from hpc_launch.base.user_dirs import cache_folder, make_own_folder, make_private
 from hpc_launch.job.document import Origin
 from hpc_launch.job.shell_text import Text, here_document, inside_quotes, quote, readable, visible
 from hpc_launch.plan.launchers.descriptor import descriptor

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.files import write_atomic
+from hpc_launch.base.files import make_own_folder, user, write_atomic
 from hpc_launch.base.findings import Finding, FindingCode
-from hpc_launch.base.user_dirs import make_own_folder, user
 from hpc_launch.job.job_file import JobSource, has_jobs, has_sweep, refuse_made_up
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.service.listener import QUIET, Listener

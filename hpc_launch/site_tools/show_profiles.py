@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.files import config_folder
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.yaml_source import read_document

@@ -14,10 +14,9 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.files import read_text, write_json
+from hpc_launch.base.files import make_private, read_text, write_json
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.run_program import run_program
-from hpc_launch.base.user_dirs import make_private
 from hpc_launch.job.yaml_source import MAX_BYTES, read_document
 from hpc_launch.sites import trust
 from hpc_launch.sites.layers import parse_layer

@@ -12,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.files import config_folder
 from hpc_launch.base.findings import Finding, FindingCode, Place
 from hpc_launch.base.installed import shipped
 from hpc_launch.base.json_records import read_record
-from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.type_hints import NAME_PATTERN
 
 RECORD = "team.json"

@@ -13,10 +13,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.files import access_to, only_these_can_move, only_writable_by, read_text, write_atomic
+from hpc_launch.base.files import (
+    access_to,
+    config_folder,
+    make_private,
+    only_these_can_move,
+    only_writable_by,
+    read_text,
+    write_atomic,
+)
 from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.base.installed import shipped
-from hpc_launch.base.user_dirs import config_folder, make_private
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Layer
 from hpc_launch.job.shell_text import visible

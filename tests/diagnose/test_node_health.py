@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.base.user_dirs import user
+from hpc_launch.base.files import user
 from hpc_launch.diagnose.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, excluded_nodes, standing
 from hpc_launch.runs import node_health_store
 from hpc_launch.runs.node_health_store import MAX_BYTES, NodeHealthStore, report_files

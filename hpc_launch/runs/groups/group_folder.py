@@ -19,8 +19,8 @@ from typing import Literal
 from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
+from hpc_launch.base.files import user
 from hpc_launch.base.json_records import read_record
-from hpc_launch.base.user_dirs import user
 from hpc_launch.job.group_keys import Condition
 from hpc_launch.job.sweep_points import SweepPoint, label, matches
 from hpc_launch.runs.layout import AttemptFolder, Entry, RunFolder, attempts_in

@@ -16,9 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hpc_launch.base.errors import SchedulerError, SubmitRefused, Unreachable, UsageError
-from hpc_launch.base.files import write_atomic
+from hpc_launch.base.files import user, write_atomic
 from hpc_launch.base.json_records import write_record
-from hpc_launch.base.user_dirs import user
 from hpc_launch.job.hostlist import compress
 from hpc_launch.runs.groups.array_tasks import (
     PointAttempt,

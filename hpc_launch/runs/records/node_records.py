@@ -20,9 +20,8 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from hpc_launch.agent.notify_event import SAMPLE_TAIL
-from hpc_launch.base.files import open_regular, read_tail
+from hpc_launch.base.files import make_private, open_regular, read_tail, state_folder
 from hpc_launch.base.json_records import file_lines, line_record, read_record, write_record
-from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.runs.layout import AttemptFolder
 
 MOST_KEPT = 200

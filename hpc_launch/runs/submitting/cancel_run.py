@@ -9,8 +9,8 @@ from contextlib import suppress
 from msgspec import structs
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
+from hpc_launch.base.files import user
 from hpc_launch.base.json_records import write_record
-from hpc_launch.base.user_dirs import user
 from hpc_launch.runs.layout import FOLDER_MODE, RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.runs.records.run_info import Journal, refuse_other_users_run

@@ -19,9 +19,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from hpc_launch.agent.job_processes import machine_id, pid_space, start_of, stat_of
-from hpc_launch.base.files import read_text
+from hpc_launch.base.files import make_private, read_text, state_folder
 from hpc_launch.base.json_records import create_record, read_record
-from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.schedulers.job_files import ELSEWHERE, LOCAL_STATE, SCRIPT, hosts_of
 from hpc_launch.schedulers.local.supervisor import is_supervisor
 from hpc_launch.schedulers.scheduler import JobRecord

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.base.user_dirs import user
+from hpc_launch.base.files import user
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.schedulers.scheduler import ArrayRoom, Balance, Limit, QueueLimits, Reservation, Reservations, Scope
 from hpc_launch.schedulers.slurm import query_cluster, run_command

@@ -19,9 +19,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.base.files import write_atomic
+from hpc_launch.base.files import make_private, state_folder, write_atomic
 from hpc_launch.base.json_records import read_record, record_text
-from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.schedulers.slurm import parse_jobs
 from hpc_launch.schedulers.slurm.run_command import selected_cluster

@@ -24,8 +24,8 @@ from hpc_launch.base.errors import (
     SubmitUnknown,
     Unreachable,
 )
+from hpc_launch.base.files import state_folder
 from hpc_launch.base.run_program import run_program
-from hpc_launch.base.user_dirs import state_folder
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm import query_jobs
 from hpc_launch.schedulers.slurm.run_command import NOT_HERE, selected_cluster, submission_environment
