@@ -11,7 +11,6 @@ from typing import Any
 import click
 import msgspec
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_answer, echo_json, json_option, set_option, site_option, yes_option
@@ -21,6 +20,7 @@ from hpc_launch.from_script.new_job import Question, new_job_text, questions
 from hpc_launch.images.training_source import read_training
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.shell_text import visible
+from hpc_launch.job.units import counted
 from hpc_launch.prepare.prepare import PreparedJob, detect_site, prepare_text
 from hpc_launch.sites.read_profile import load_site_profile, read_user_overlay
 from hpc_launch.sites.search_path import profile_names

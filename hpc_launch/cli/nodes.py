@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 from msgspec import to_builtins
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import LazyGroup, echo_answer, json_option, site_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.diagnose.node_health import BadNode
 from hpc_launch.job.hostlist import expand
+from hpc_launch.job.units import counted
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.runs.node_health_store import NodeHealthStore, cannot_write
 from hpc_launch.site_tools.site_nodes import SiteHost, node_health_store, site_leases

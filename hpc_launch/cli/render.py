@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from hpc_launch.api.job_calls import explain, layouts, plan, render, validate
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.cli.shared_options import (
@@ -26,6 +25,7 @@ from hpc_launch.cli.shared_options import (
 from hpc_launch.cli.terminal import TERMINAL, print_note, show_findings, write_text
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.type_hints import nearest
+from hpc_launch.job.units import counted
 from hpc_launch.prepare.explain import ExplainedValue
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import to_builtins
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.installed import shipped
 from hpc_launch.cli.render import format_option, print_values, report
 from hpc_launch.cli.shared_options import LazyGroup, complete_site, complete_team, echo_answer, echo_json, json_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
 from hpc_launch.job.shell_text import visible
+from hpc_launch.job.units import counted
 from hpc_launch.prepare.prepare import detect_site
 from hpc_launch.site_tools import team_sources
 from hpc_launch.site_tools.check_profile import check_all

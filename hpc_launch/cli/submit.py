@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc_launch.base.counted import counted
 from hpc_launch.cli.shared_options import complete_run, echo_answer, json_option, of_a_job, set_option, yes_option
 from hpc_launch.cli.terminal import TERMINAL, print_note
+from hpc_launch.job.units import counted
 
 if TYPE_CHECKING:
     from hpc_launch.service.check import CheckedFile

@@ -19,10 +19,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.counted import counted
 from hpc_launch.diagnose.diagnosis import NEVER_SUBMITTED, TOO_FEW, Action, Diagnosis, Verdict
 from hpc_launch.job.retry import Retry, RetryStep
-from hpc_launch.job.units import format_memory, format_time
+from hpc_launch.job.units import counted, format_memory, format_time
 from hpc_launch.plan.recorded_parts import BatchPlan, RetryPlan
 
 STEPS = {

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from hpc_launch.base.counted import counted
 from hpc_launch.diagnose.diagnosis import Candidate, Quote, from_scheduler
 from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
+from hpc_launch.job.units import counted
 
 _SIGNS = frozenset({"slurm-step-aborted", "slurm-stepd-other", "torchrun-summary", "error-word"})
 """Rules whose lines accompany a failure and do not explain it."""

@@ -1,4 +1,4 @@
-"""Times and memory sizes in Slurm's formats and in common short forms.
+"""Times and memory sizes in Slurm's formats and in common short forms, and counts with their noun.
 
 Times are whole seconds, memory sizes whole MiB. Parsers raise ValueError with a complete message.
 """
@@ -100,6 +100,11 @@ def format_memory(mebibytes: int) -> str:
         if mebibytes % size == 0:
             return f"{mebibytes // size}{unit}"
     return f"{mebibytes}M"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 node`, `3 nodes`; `plural` for nouns that do not take an s, such as `processes`."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 class Unit(NamedTuple):

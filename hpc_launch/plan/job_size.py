@@ -9,10 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.findings import FindingCode
 from hpc_launch.job.document import KeyPath, Origin, rule
-from hpc_launch.job.units import format_memory
+from hpc_launch.job.units import counted, format_memory
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.job_settings import ConditionFacts, SiteOption
 from hpc_launch.sites.queues import NodeClass, Queue

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.counted import counted
 from hpc_launch.job.document import Origin
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.type_hints import LauncherName
+from hpc_launch.job.units import counted
 from hpc_launch.plan.recorded_parts import CheckpointPlan, CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.runtimes.container_runtimes import ContainerPlan
 from hpc_launch.sites.network import JobHost, MasterAddress

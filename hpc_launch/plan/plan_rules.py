@@ -8,11 +8,10 @@ from __future__ import annotations
 import fnmatch
 import re
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.patterns import compiled, matches_whole
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
-from hpc_launch.job.units import format_time
+from hpc_launch.job.units import counted, format_time
 from hpc_launch.plan.job_size import JobSize, check_names
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft

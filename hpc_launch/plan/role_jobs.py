@@ -13,7 +13,6 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.job.document import KeyPath, rule
 from hpc_launch.job.job import JobSpec
@@ -22,6 +21,7 @@ from hpc_launch.job.merge import Layer, merge, sublayer
 from hpc_launch.job.reader import read
 from hpc_launch.job.roles import OWN_KEYS, ROLE_NAME, Ready, Role
 from hpc_launch.job.shell_text import Var
+from hpc_launch.job.units import counted
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan, RoleGpus, RolePlan, SiteStep, StepPlan, Variable, WatchPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, descriptor

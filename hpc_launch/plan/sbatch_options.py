@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.findings import FindingCode, Place
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.key_hints import answer_to, words
 from hpc_launch.job.shell_text import readable
 from hpc_launch.job.type_hints import Scalar
-from hpc_launch.job.units import format_memory, format_time
+from hpc_launch.job.units import counted, format_memory, format_time
 from hpc_launch.plan.driver_plan import mail_options
 from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import Directive, Variable

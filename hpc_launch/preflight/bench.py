@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import to_builtins
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.installed import AGENT
 from hpc_launch.base.json_records import read_record
 from hpc_launch.job.job_file import JobSource
+from hpc_launch.job.units import counted
 from hpc_launch.preflight.short_run import Context, Level, follow_short_run, prepare_short, short_sets, state_of
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.collect_evidence import diagnose_attempt

@@ -14,10 +14,9 @@ from typing import Literal
 from msgspec import Struct, to_builtins
 
 from hpc_launch.agent.check_host import writable
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.job.job_file import GivenJob, JobSource
-from hpc_launch.job.units import format_time
+from hpc_launch.job.units import counted, format_time
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import ValueFiller

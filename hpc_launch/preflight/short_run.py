@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.json_records import read_record
 from hpc_launch.job.document import Document, yaml_text
 from hpc_launch.job.job_file import GivenJob, JobSource
+from hpc_launch.job.units import counted
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job

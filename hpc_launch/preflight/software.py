@@ -16,11 +16,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.counted import counted
 from hpc_launch.images.probe import probe_answer, probe_command, setting_lines, setup_lines
 from hpc_launch.images.training_source import needed_modules
 from hpc_launch.job.job_file import JobSource
 from hpc_launch.job.shell_text import plain, quote
+from hpc_launch.job.units import counted
 from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import ValueFiller

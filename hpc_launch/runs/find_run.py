@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import UsageError, UserError
+from hpc_launch.job.units import counted
 from hpc_launch.runs.groups.group_folder import PipelineFolder, as_pipeline, find_point, find_stage, stage_of, sweep_of
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.submission import read_claim, was_refused

@@ -20,11 +20,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hpc_launch.agent.lease import name_of
-from hpc_launch.base.counted import counted
 from hpc_launch.base.files import make_private, state_folder, user
 from hpc_launch.base.json_records import file_lines, line_record, record_text
 from hpc_launch.diagnose.diagnosis import Quote
 from hpc_launch.diagnose.node_health import BadNode, NodeReport, standing
+from hpc_launch.job.units import counted
 
 MAX_ENTRIES = 50_000
 """Files with reports that are looked at."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import NotOver
+from hpc_launch.job.units import counted
 from hpc_launch.retry.drivers import DriverOutcome, Drivers, Schedulers
 from hpc_launch.runs.groups.group_folder import PipelineFolder, SweepFolder, as_pipeline, pipeline_of
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus, pipeline_status

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.base.json_records import read_record
 from hpc_launch.job.job_file import JobSource, refuse_made_up, refuse_sweep
-from hpc_launch.job.units import format_time
+from hpc_launch.job.units import counted, format_time
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, SchedulerError, UsageError
 from hpc_launch.base.files import config_folder, make_folder, write_atomic, write_output
 from hpc_launch.base.json_records import read_record
-from hpc_launch.job.units import format_time, parse_time
+from hpc_launch.job.units import counted, format_time, parse_time
 from hpc_launch.preflight.short_run import Context, own_job
 from hpc_launch.prepare.attempts import first_attempt
 from hpc_launch.prepare.prepare import prepare_job, this_machine

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import read_text
 from hpc_launch.base.findings import Finding, FindingCode, Place, errors
 from hpc_launch.base.installed import AGENT
 from hpc_launch.job.hostlist import SlotHost, compress, read_hostfile
+from hpc_launch.job.units import counted
 from hpc_launch.prepare.prepare import this_machine
 from hpc_launch.schedulers.ssh.ssh_hosts import TWICE_HINT, HostReply, ask_hosts, one_machine
 from hpc_launch.site_tools.draft_profile import LearnContext, ProfileDraft, profile_name

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from hpc_launch.base.counted import counted
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.job.document import flow_text
+from hpc_launch.job.units import counted
 from hpc_launch.layouts.parallel_layout import GroupKind, RankGroups
 from hpc_launch.plan.job_estimate import GIB, gib, layout_keys
 from hpc_launch.prepare.job_plan import JobLayouts

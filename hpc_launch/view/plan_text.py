@@ -7,12 +7,11 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from hpc_launch.base.counted import counted
 from hpc_launch.estimate.gpu import Gpu, Unknown
 from hpc_launch.estimate.memory import MemoryEstimate, reductions
 from hpc_launch.estimate.step_time import Walltime
 from hpc_launch.estimate.training_setup import stage_layers
-from hpc_launch.job.units import format_time
+from hpc_launch.job.units import counted, format_time
 from hpc_launch.model.model_config import active_parameters, parameters
 from hpc_launch.plan.job_estimate import GIB, JobEstimate, JobTraining, gib
 from hpc_launch.prepare.job_plan import JobPlan, ScaledPace

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from hpc_launch.base.counted import counted
+from hpc_launch.job.units import counted
 from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.records.role_records import RoleState
 from hpc_launch.runs.status.progress_reader import Progress

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from hpc_launch.agent.notify_event import CHANNELS, MOST_TRIES, claim_path, events, is_final, read
-from hpc_launch.base.counted import counted
 from hpc_launch.base.errors import Unreachable, UserError
+from hpc_launch.job.units import counted
 from hpc_launch.runs.checkpoint_files import near_miss
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
