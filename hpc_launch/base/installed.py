@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from hpc_launch.agent import WITHOUT_CURRENT_FOLDER
 
@@ -18,6 +20,19 @@ def shipped(folder: str) -> Path:
             return candidate
     message = f"the installation is incomplete: folder {folder} not found; reinstall hpc-launch"
     raise FileNotFoundError(message)
+
+
+@cache
+def read_shipped(path: Path, kind: Any) -> Any:
+    """The content of a file as this type. Raises FileNotFoundError for a broken install.
+
+    With libyaml where available: ten times as fast. Both loaders create plain values only.
+    """
+    import msgspec
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return msgspec.convert(yaml.load(path.read_text("utf-8"), Loader=loader), kind)  # noqa: S506
 
 
 _RUN_MODULE = "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"

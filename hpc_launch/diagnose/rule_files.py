@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.shipped_yaml import read_shipped
+from hpc_launch.base.installed import read_shipped
 
 FOLDER = Path(__file__).resolve().parent / "rules"
 """The shipped rules; `meanings/` holds what does not depend on words."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from hpc_launch.base.shipped_yaml import read_shipped
+from hpc_launch.base.installed import read_shipped
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.model.model_config import ModelConfig, parameters
 from hpc_launch.sites.queues import Fabric, NodeClass, overlay_fabric

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.shipped_yaml import read_shipped
+from hpc_launch.base.installed import read_shipped
 from hpc_launch.job.document import KeyPath, flow_yaml, scalar
 from hpc_launch.job.type_hints import fields_of, members, nearest
 

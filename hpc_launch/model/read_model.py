@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from hpc_launch.base.findings import Finding, FindingCode, Place
-from hpc_launch.base.shipped_yaml import read_shipped
+from hpc_launch.base.installed import read_shipped
 from hpc_launch.job.document import Document
 from hpc_launch.job.model import Model
 from hpc_launch.job.shell_text import visible

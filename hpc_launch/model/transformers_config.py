@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.findings import FindingCode
-from hpc_launch.base.shipped_yaml import read_shipped
+from hpc_launch.base.installed import read_shipped
 from hpc_launch.job.model import MOST_EXPERTS, MOST_LAYERS, ModelLatent
 from hpc_launch.model.model_config import Experts, GivenValues, ModelConfig, ValueReader
 

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.shipped_yaml import read_shipped
+from hpc_launch.base.installed import read_shipped
 
 Kind = Literal["passes", "person", "held", "launch", "budget"]
 """Who ends it; see the table."""

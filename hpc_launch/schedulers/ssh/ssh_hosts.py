@@ -30,8 +30,7 @@ from hpc_launch.agent.fan_out import OPTIONS, SSH_FAILED, ask, last_line, ssh_of
 from hpc_launch.agent.lease import FOLDER, PREFIX
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.findings import FindingCode
-from hpc_launch.base.installed import AGENT, module_command
-from hpc_launch.base.shipped_yaml import read_shipped
+from hpc_launch.base.installed import AGENT, module_command, read_shipped
 from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.local.supervisor import SUPERVISOR
 from hpc_launch.schedulers.local.supervisor import main as supervise
