@@ -14,12 +14,12 @@ from hpc_launch.plan.container_plan import container, copies, inner_steps, runti
 from hpc_launch.plan.continuation import continuation
 from hpc_launch.plan.driver_plan import notify_plan, retry_plan
 from hpc_launch.plan.environment import check_variable_names, prelude, variables, watch
-from hpc_launch.plan.job_size import JobSize, job_size
+from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan, Program, StrategyPlan, StrategyResult, Variable
 from hpc_launch.plan.launch_step import code, master, program, rank_binding, spares, step
 from hpc_launch.plan.launchers.descriptor import launcher
 from hpc_launch.plan.node_check_plan import node_check
-from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
+from hpc_launch.plan.plan_draft import CONFIG, JobSize, ValueFiller
 from hpc_launch.plan.plan_rules import check
 from hpc_launch.plan.sbatch_options import check_srun, directives, missing_variables
 from hpc_launch.plan.site_environment import site_settings, site_variables

@@ -13,9 +13,9 @@ from hpc_launch.job.container import ACTIONS, Container, ContainerStep
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import Text, Var, plain
 from hpc_launch.plan.environment import check_variable_name, module_steps
-from hpc_launch.plan.job_size import JobSize, selected_options
+from hpc_launch.plan.job_size import selected_options
 from hpc_launch.plan.launch_plan import CopyPlan, Prelude, SiteStep, StagePlan, StepPlan, Variable
-from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.plan_draft import JobSize, ValueFiller
 from hpc_launch.plan.recorded_parts import CheckpointPlan
 from hpc_launch.plan.tracker_environment import login_bind
 from hpc_launch.runtimes.container_runtimes import ContainerPlan, runtime_of

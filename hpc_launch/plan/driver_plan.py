@@ -14,9 +14,8 @@ from hpc_launch.job.retry import FAILURE_CLASSES
 from hpc_launch.job.type_hints import nearest
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.environment import NAME, is_script_variable
-from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft
 from hpc_launch.plan.recorded_parts import BatchPlan, NotifyChannels, NotifyPlan, RetryPlan, WebhookPlan
 
 NAMED = (

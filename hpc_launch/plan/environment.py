@@ -12,10 +12,9 @@ from hpc_launch.base.installed import shipped
 from hpc_launch.job.document import KeyPath, rule
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.shell_text import RUNTIME
-from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import LaunchPlan, Prelude, Variable, WatchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft, ValueFiller
 from hpc_launch.plan.tracker_environment import tracker_variables
 from hpc_launch.sites.job_settings import ConditionFacts
 from hpc_launch.sites.queues import overlay_fabric

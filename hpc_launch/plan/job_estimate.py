@@ -26,8 +26,8 @@ from hpc_launch.job.launcher import FullySharded, Parallel, Strategy
 from hpc_launch.layouts.parallel_layout import Batch, ParallelLayout, settle
 from hpc_launch.model.megatron_options import BATCH_ARGUMENTS, arguments
 from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.plan.job_size import JobSize, job_size
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.job_size import job_size
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft
 from hpc_launch.plan.strategy_files import UserStrategyConfig
 from hpc_launch.sites.resolved import Resolved
 

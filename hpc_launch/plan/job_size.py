@@ -7,43 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
-
 from hpc_launch.base.findings import FindingCode
 from hpc_launch.job.document import KeyPath, Origin, rule
 from hpc_launch.job.units import counted, format_memory
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft
 from hpc_launch.sites.job_settings import ConditionFacts, SiteOption
 from hpc_launch.sites.queues import NodeClass, Queue
 from hpc_launch.sites.resolved import Resolved
-
-
-class JobSize(Struct, frozen=True):
-    """The size of the job. Memory is in MiB per node; None means not requested. Each value has its origin beside it."""
-
-    queue_name: str
-    queue: Queue
-    node_class: NodeClass
-    gpus_per_node: int
-    gpus_origin: Origin
-    processes_per_node: int
-    cpus_per_node: int | None
-    cpus_origin: Origin
-    memory: int | None
-    memory_origin: Origin
-    time_s: int | None
-    time_origin: Origin
-    slots: tuple[int, ...] = ()
-    """Processes of each host where hosts differ (`scheduler: ssh`); empty if each node has `processes_per_node`."""
-
-    def processes(self, nodes: int) -> int:
-        """The number of processes on the first `nodes` nodes."""
-        return sum(self.slots[:nodes]) if self.slots else nodes * self.processes_per_node
-
-    def gpus(self, nodes: int) -> int:
-        """The number of GPUs of the first `nodes` nodes: where hosts differ, one for each of their slots."""
-        slots = self.slots[:nodes] if self.gpus_per_node and len(set(self.slots)) > 1 else ()
-        return sum(slots) + (nodes - len(slots)) * self.gpus_per_node
 
 
 def job_size(draft: PlanDraft) -> JobSize | None:

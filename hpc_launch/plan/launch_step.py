@@ -15,10 +15,10 @@ from hpc_launch.base.findings import FindingCode
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.job.type_hints import Scalar
-from hpc_launch.plan.job_size import JobSize, srun_options
+from hpc_launch.plan.job_size import srun_options
 from hpc_launch.plan.launch_plan import Entry, Line, Program, StepPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.plan_draft import PlanDraft, ValueFiller
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft, ValueFiller
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plugins.entry_points import guarded
 from hpc_launch.runtimes.container_runtimes import ContainerPlan

@@ -15,9 +15,8 @@ from hpc_launch.layouts.parallel_layout import UNEVEN_FIELDS, ModelShape, Parall
 from hpc_launch.layouts.parallel_rules import check, check_connections
 from hpc_launch.model.megatron_options import SHAPE_OPTIONS, arguments, shape_of_arguments
 from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Entry
-from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.plan_draft import JobSize, ValueFiller
 from hpc_launch.plan.strategy_files import EXPLICIT
 
 Precision = Literal["bf16", "fp16", "fp32"]

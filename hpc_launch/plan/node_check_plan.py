@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.plan.environment import NCCL_INTERFACES
-from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import NodeCheckPlan, Program, Variable
-from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.plan_draft import JobSize, ValueFiller
 from hpc_launch.plan.recorded_parts import CheckpointPlan
 from hpc_launch.runtimes.container_runtimes import ContainerPlan
 from hpc_launch.sites.queues import overlay_fabric

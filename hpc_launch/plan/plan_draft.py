@@ -1,4 +1,4 @@
-"""The state while a plan is built: the resolved job, its values as text for the script, and the findings so far."""
+"""The state while a plan is built: the resolved job, its size, its values as text for the script, and the findings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, FindingCode, Place, Severity
 from hpc_launch.base.secret_text import SECRET_NAME, SECRET_VALUE
-from hpc_launch.job.document import KeyPath
+from hpc_launch.job.document import KeyPath, Origin
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
+from hpc_launch.sites.queues import NodeClass, Queue
 from hpc_launch.sites.resolved import Resolved
 
 
@@ -42,6 +43,34 @@ class PlanDraft(Struct, frozen=True):
     ) -> None:
         """Add a finding at a place."""
         self.findings.append(Finding(code, message, place, hint, severity))
+
+
+class JobSize(Struct, frozen=True):
+    """The size of the job. Memory is in MiB per node; None means not requested. Each value has its origin beside it."""
+
+    queue_name: str
+    queue: Queue
+    node_class: NodeClass
+    gpus_per_node: int
+    gpus_origin: Origin
+    processes_per_node: int
+    cpus_per_node: int | None
+    cpus_origin: Origin
+    memory: int | None
+    memory_origin: Origin
+    time_s: int | None
+    time_origin: Origin
+    slots: tuple[int, ...] = ()
+    """Processes of each host where hosts differ (`scheduler: ssh`); empty if each node has `processes_per_node`."""
+
+    def processes(self, nodes: int) -> int:
+        """The number of processes on the first `nodes` nodes."""
+        return sum(self.slots[:nodes]) if self.slots else nodes * self.processes_per_node
+
+    def gpus(self, nodes: int) -> int:
+        """The number of GPUs of the first `nodes` nodes: where hosts differ, one for each of their slots."""
+        slots = self.slots[:nodes] if self.gpus_per_node and len(set(self.slots)) > 1 else ()
+        return sum(slots) + (nodes - len(slots)) * self.gpus_per_node
 
 
 CONFIG = RUNTIME["strategy.config"]

@@ -12,9 +12,9 @@ from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.patterns import compiled, matches_whole
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
 from hpc_launch.job.units import counted, format_time
-from hpc_launch.plan.job_size import JobSize, check_names
+from hpc_launch.plan.job_size import check_names
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.sites.job_settings import count_holds
 from hpc_launch.sites.queues import LimitRow

@@ -12,10 +12,10 @@ from hpc_launch.job.shell_text import readable
 from hpc_launch.job.type_hints import Scalar
 from hpc_launch.job.units import counted, format_memory, format_time
 from hpc_launch.plan.driver_plan import mail_options
-from hpc_launch.plan.job_size import JobSize, condition_facts, profile_parts
+from hpc_launch.plan.job_size import condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft
 from hpc_launch.sites.job_settings import Linked, LinkedRule, holds
 
 

@@ -12,10 +12,9 @@ from hpc_launch.layouts.parallel_layout import Batch, ParallelLayout, settle
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.model.megatron_options import BATCH_ARGUMENTS, arguments
 from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StrategyPlan, StrategyResult, Variable
 from hpc_launch.plan.megatron_args import check_layout, megatron_flags
-from hpc_launch.plan.plan_draft import CONFIG, ValueFiller
+from hpc_launch.plan.plan_draft import CONFIG, JobSize, ValueFiller
 from hpc_launch.plan.strategies import fsdp_file
 from hpc_launch.plan.strategy_files import (
     UserStrategyConfig,

@@ -30,7 +30,7 @@ from hpc_launch.plan.job_estimate import (
     layout_choices,
     target_step,
 )
-from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.plan_draft import JobSize
 from hpc_launch.plan.plan_rules import limit_row
 from hpc_launch.prepare.prepare import LAYOUT_CODES, CheckedJob, check_job
 from hpc_launch.runs.layout import RunFolder

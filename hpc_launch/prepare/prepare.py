@@ -25,9 +25,9 @@ from hpc_launch.base.run_program import run_program
 from hpc_launch.job.job_file import JobSource, has_jobs, has_sweep
 from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.plan.build_plan import build
-from hpc_launch.plan.job_size import JobSize, job_size
+from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.plan_draft import ValueFiller
+from hpc_launch.plan.plan_draft import JobSize, ValueFiller
 from hpc_launch.plugins.entry_points import guarded
 from hpc_launch.prepare.check_files import check_files
 from hpc_launch.prepare.find_secrets import look_up

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from hpc_launch.base.findings import FindingCode
-from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StepPlan
 from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_only
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft
 from hpc_launch.runtimes.container_runtimes import ContainerPlan
 
 LOST_BY_PDSH = ("--bind_cores_to_rank", "--bind_core_list")

@@ -9,9 +9,8 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from hpc_launch.base.findings import FindingCode
-from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StepPlan
-from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_draft import JobSize, PlanDraft
 from hpc_launch.plugins.entry_points import BUILT_IN, Descriptor, guarded, load
 from hpc_launch.runtimes.container_runtimes import ContainerPlan
 
