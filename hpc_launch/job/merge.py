@@ -249,7 +249,8 @@ def _drop_path(merged: Merged, path: KeyPath) -> None:
 def _record_origins(merged: Merged, layer: Layer, value: Any, old: KeyPath, new: KeyPath) -> None:
     """Record the origin and positions of a value at `old` in the layer, with its children, as those of `new`."""
     merged.origins[new] = layer.origins.get(old) or Origin(layer.name, layer.places.get(old))
-    for table, result in zip((layer.places, layer.key_places, layer.written), _tables(merged)[1:], strict=True):
+    tables: tuple[Mapping[KeyPath, Any], ...] = (layer.places, layer.key_places, layer.written)
+    for table, result in zip(tables, _tables(merged)[1:], strict=True):
         if old in table:
             result[new] = table[old]
     children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()

@@ -161,9 +161,9 @@ def stack_name(draft: PlanDraft, size: JobSize) -> str | None:
 
 def profile_parts(draft: PlanDraft, size: JobSize) -> dict[KeyPath, Any]:
     """The node class, the queue and the options of the profile that apply to this job, the most general first."""
-    taken = {("options", name): option for name, option in selected_options(draft).items()}
-    node_class = ("node_classes", size.queue.node_class)
-    return {node_class: size.node_class, ("queues", size.queue_name): size.queue, **taken}
+    parts: dict[KeyPath, Any] = {("node_classes", size.queue.node_class): size.node_class}
+    parts["queues", size.queue_name] = size.queue
+    return parts | {("options", name): option for name, option in selected_options(draft).items()}
 
 
 def selected_options(draft: PlanDraft) -> dict[str, SiteOption]:
