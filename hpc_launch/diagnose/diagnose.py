@@ -23,8 +23,8 @@ from hpc_launch.diagnose.diagnosis import (
     Quote,
 )
 from hpc_launch.diagnose.evidence import HEARTBEAT, OWN_FAULTS, Evidence, LogScan
+from hpc_launch.diagnose.log_line import line_pattern
 from hpc_launch.diagnose.root_cause import ended_well, last_word
-from hpc_launch.diagnose.rule_files import line_pattern
 from hpc_launch.diagnose.rulebook import Rulebook
 
 _TOO_FEW_NODES = line_pattern("too_few_nodes")

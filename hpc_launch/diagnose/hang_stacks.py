@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from hpc_launch.diagnose.rule_files import line_pattern
+from hpc_launch.diagnose.log_line import line_pattern
 
 _SPY = re.compile(r"^\s+(?P<call>[^()]+) \((?P<file>[^():]+):(?P<line>\d{1,9})\)")
 _FAULT = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9}) in (?P<call>\S+)')

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from hpc_launch.diagnose.evidence import Hit
-from hpc_launch.diagnose.log_line import FAINT
-from hpc_launch.diagnose.rule_files import line_pattern
+from hpc_launch.diagnose.log_line import FAINT, line_pattern
 from hpc_launch.diagnose.rulebook import Rulebook
 
 _ENDS, _JOB_BEGINS, _RESTARTS, _JOB_ID, _SLURM, _STEP, EPOCH, _BAR, _METRIC, _LOADING, LOSS = map(

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from hpc_launch.diagnose import meanings
 from hpc_launch.diagnose.diagnosis import SYMPTOM, Candidate, Quote
 from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan
-from hpc_launch.diagnose.log_line import parse
-from hpc_launch.diagnose.rule_files import line_pattern
+from hpc_launch.diagnose.log_line import line_pattern, parse
 from hpc_launch.diagnose.rulebook import FailureRule, Rulebook
 
 _EXPLAINS = {

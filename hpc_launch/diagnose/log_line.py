@@ -1,6 +1,7 @@
 """Parse a log line: remove colours, and find its sender (rank, node, local rank) and its time.
 
-Give error numbers and error names of CUDA and HIP their messages: rules need to know only those.
+Give error numbers and error names of CUDA and HIP their messages: rules need to know only those. The YAML files of
+`rules/` have the expressions.
 """
 
 from __future__ import annotations
@@ -11,10 +12,27 @@ import re
 import time
 from datetime import datetime, timezone, tzinfo
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.diagnose.rule_files import line_pattern, read_rules
+from hpc_launch.base.installed import read_shipped
+
+FOLDER = Path(__file__).resolve().parent / "rules"
+"""The shipped rules; `meanings/` holds what does not depend on words."""
+
+
+def read_rules(name: str, kind: Any) -> Any:
+    """The content of a file as this type. Raises FileNotFoundError for a broken install."""
+    return read_shipped(FOLDER / name, kind)
+
+
+@cache
+def line_pattern(name: str) -> re.Pattern[str]:
+    """The expression of this name in `meanings/lines.yaml`."""
+    return re.compile("".join(read_rules("meanings/lines.yaml", dict[str, list[str]])[name]))
+
 
 _NUMBER = re.compile(
     r"\[Errno (\d{1,3})\]|\(os error (\d{1,3})\)|\berrno[:=] ?(\d{1,3})\b|\b("

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.diagnose.diagnosis import Action
-from hpc_launch.diagnose.rule_files import read_rules
+from hpc_launch.diagnose.log_line import read_rules
 
 KILL, ABORT, TERMINATED = -9, -6, -15  # the last is how launchers end the ranks that are left
 _FOLD, _WRAP = 128, 256

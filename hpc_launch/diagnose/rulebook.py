@@ -16,9 +16,8 @@ from msgspec import Struct
 from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.patterns import compiled
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Level
-from hpc_launch.diagnose.log_line import with_errno_message, with_gpu_message
+from hpc_launch.diagnose.log_line import FOLDER, read_rules, with_errno_message, with_gpu_message
 from hpc_launch.diagnose.regex_literals import needed_words
-from hpc_launch.diagnose.rule_files import FOLDER, read_rules
 from hpc_launch.job.yaml_source import parse_list
 
 Role = Literal["root", "setup", "confirm", "cascade", "context"]

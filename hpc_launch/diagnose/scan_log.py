@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from hpc_launch.diagnose.evidence import LogScan
 from hpc_launch.diagnose.furthest_step import ProgressMeter
 from hpc_launch.diagnose.line_kind import Episodes, Kind, line_kind
-from hpc_launch.diagnose.log_line import line_time, parse, plain, year_of
-from hpc_launch.diagnose.rule_files import line_pattern
+from hpc_launch.diagnose.log_line import line_pattern, line_time, parse, plain, year_of
 from hpc_launch.diagnose.rule_hits import RuleHits, Tracebacks
 from hpc_launch.diagnose.rulebook import DIGITS, LANDMARKS, Rulebook
 from hpc_launch.diagnose.torchrun_failures import WorkerBlocks

@@ -10,9 +10,8 @@ import pytest
 
 from hpc_launch.diagnose import rulebook
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
-from hpc_launch.diagnose.log_line import LONGEST
+from hpc_launch.diagnose.log_line import FOLDER, LONGEST
 from hpc_launch.diagnose.regex_literals import needed_words
-from hpc_launch.diagnose.rule_files import FOLDER
 from hpc_launch.diagnose.rulebook import Compiled, FailureRule, parse_rules
 from tests.diagnose.logs import BOOK, BY_CLASS
 
