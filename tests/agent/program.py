@@ -9,8 +9,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from hpc_launch.base.agent_archive import agent_archive
-from hpc_launch.base.installed import ARCHIVE
+from hpc_launch.base.installed import ARCHIVE, agent_archive
 
 
 @cache

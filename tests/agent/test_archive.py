@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.agent_archive import agent_archive
-from hpc_launch.base.installed import AGENT, HOOKS, PHASES
+from hpc_launch.base.installed import AGENT, HOOKS, PHASES, agent_archive
 from hpc_launch.preflight.bench import MODULES
 from hpc_launch.schedulers.ssh.ssh_hosts import PROGRAM as LEASE
 from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE

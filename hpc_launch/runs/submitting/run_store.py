@@ -18,11 +18,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch import __version__
-from hpc_launch.base.agent_archive import agent_archive
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import make_folder, refuse_replaceable, write_atomic
 from hpc_launch.base.findings import Finding, FindingCode
-from hpc_launch.base.installed import ARCHIVE, HOOKS, PHASES
+from hpc_launch.base.installed import ARCHIVE, HOOKS, PHASES, agent_archive
 from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.job.shell_text import quote
 from hpc_launch.plan.recorded_parts import CodePlan
