@@ -27,10 +27,10 @@ from hpc_launch.agent.job_processes import pid_space, start_of
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import make_own_folder, open_regular, refuse_replaceable, user, write_output
 from hpc_launch.base.findings import Finding
-from hpc_launch.base.git_tree import not_ignored
 from hpc_launch.base.installed import module_command
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.patterns import compiled
+from hpc_launch.base.run_program import not_ignored
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import EndFacts, Evidence
 from hpc_launch.diagnose.node_health import BadNode, NodeReport

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpc_launch.agent.folders import is_private, is_skipped
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.git_tree import not_ignored
+from hpc_launch.base.run_program import not_ignored
 from hpc_launch.job.shell_text import quote
 from hpc_launch.remote.clusters import Cluster, ask_host
 from hpc_launch.remote.install import copy_to

@@ -17,8 +17,8 @@ import msgspec
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import open_regular, read_text
 from hpc_launch.base.findings import Place
-from hpc_launch.base.git_tree import git_output
 from hpc_launch.base.json_records import read_record
+from hpc_launch.base.run_program import git_output
 from hpc_launch.estimate.step_time import training_speed
 from hpc_launch.performance.measured_pace import MeasuredPace, measured_pace
 from hpc_launch.performance.run_times import RunTimes

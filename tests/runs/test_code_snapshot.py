@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.base.git_tree import commit_of
+from hpc_launch.base.run_program import commit_of
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.submitting import code_snapshot

@@ -15,8 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hpc_launch.agent.folders import is_private, is_skipped
-from hpc_launch.base.git_tree import commit_of, not_ignored
 from hpc_launch.base.json_records import write_record
+from hpc_launch.base.run_program import commit_of, not_ignored
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import CodeInfo
