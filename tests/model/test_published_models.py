@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_launch.model.model_config import GivenValues, active_parameters, parameters
-from hpc_launch.model.read_model import known_model, known_models
-from hpc_launch.model.transformers_config import FAMILIES, from_transformers
+from hpc_launch.model.read_model import FAMILIES, from_transformers, known_model, known_models
 
 # Hugging Face shows the number of stored values of each repository beside its files (safetensors), where a tied output
 # layer may be stored twice; those here count it once.
