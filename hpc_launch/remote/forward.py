@@ -21,7 +21,7 @@ from hpc_launch.base.errors import Unreachable, UserError
 from hpc_launch.base.files import write_output
 from hpc_launch.remote import clusters
 from hpc_launch.remote.clusters import Cluster, ConnectionLost, KnownRuns
-from hpc_launch.remote.copy_code import copy_code
+from hpc_launch.remote.install import copy_code
 from hpc_launch.remote.once import ASKED_S
 from hpc_launch.service.listener import Listener
 
