@@ -10,8 +10,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.launch_line import Unwrapper
-from hpc_launch.from_script.old_job import OldLaunch
-from hpc_launch.from_script.old_roles import role_name, with_roles
+from hpc_launch.from_script.old_job import OldLaunch, role_name, with_roles
 from hpc_launch.from_script.script_text import (
     NOT_KNOWN,
     Ledger,
