@@ -16,7 +16,7 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.cli.shared_options import echo_answer, echo_json, json_option, set_option, site_option, yes_option
 from hpc_launch.cli.terminal import TERMINAL, print_note, write_text
 from hpc_launch.from_script.convert import Conversion, compare, convert, is_same
-from hpc_launch.from_script.new_job import Question, new_job_text, questions
+from hpc_launch.from_script.draft import Question, new_job_text, questions
 from hpc_launch.images.training_source import read_training
 from hpc_launch.job.job_file import override_layer
 from hpc_launch.job.shell_text import visible
