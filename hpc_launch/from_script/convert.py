@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Place
-from hpc_launch.base.secret_text import SECRET_NAME
+from hpc_launch.base.patterns import SECRET_NAME
 from hpc_launch.from_script.draft import SitePart, job_name, job_text, known_site, own_profile
 from hpc_launch.from_script.old_job import LaunchSize, OldJob, OldLaunch, OldScript, choose, find_roles, launch_size
 from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Value, parse, read_script, take_out

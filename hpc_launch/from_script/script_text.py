@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.installed import read_shipped
-from hpc_launch.base.secret_text import SECRET_VALUE
+from hpc_launch.base.patterns import SECRET_VALUE
 
 MAX_BYTES = 4 << 20
 """Slurm's default limit of a script (slurm.conf(5), max_script_size)."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hpc_launch.base.secret_text import SECRET_NAME
+from hpc_launch.base.patterns import SECRET_NAME
 from hpc_launch.from_script.old_job import OldJob
 from hpc_launch.from_script.script_text import NOT_KNOWN, Ledger, Node, Value, Word, find_all, text_of, unknown
 from hpc_launch.from_script.slurm_request import Request

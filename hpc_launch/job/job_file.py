@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding, FindingCode, Place
-from hpc_launch.base.secret_text import SECRET_NAME, SECRET_OPTION, SECRET_VALUE
+from hpc_launch.base.patterns import SECRET_NAME, SECRET_OPTION, SECRET_VALUE
 from hpc_launch.job.document import Document, KeyPath, flow_yaml
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer

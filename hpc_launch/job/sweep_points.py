@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.secret_text import SECRET_NAME
+from hpc_launch.base.patterns import SECRET_NAME
 from hpc_launch.job.document import KeyPath, flow_yaml
 from hpc_launch.job.group_keys import RandomRange, RandomValues, Sweep
 

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 from msgspec.structs import fields as struct_fields
 
-from hpc_launch.base.secret_text import SECRET_VALUE
+from hpc_launch.base.patterns import SECRET_VALUE
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.units import UNITS

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, FindingCode, Place, Severity
-from hpc_launch.base.secret_text import SECRET_NAME, SECRET_VALUE
+from hpc_launch.base.patterns import SECRET_NAME, SECRET_VALUE
 from hpc_launch.job.document import KeyPath, Origin
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
 from hpc_launch.sites.queues import NodeClass, Queue

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hpc_launch.base.findings import FindingCode
-from hpc_launch.base.secret_text import SECRET_NAME, SECRET_OPTION, SECRET_VALUE
+from hpc_launch.base.patterns import SECRET_NAME, SECRET_OPTION, SECRET_VALUE
 from hpc_launch.job.document import KeyPath, flow_yaml
 from hpc_launch.job.shell_text import readable
 from hpc_launch.job.type_hints import label

@@ -17,8 +17,7 @@ from msgspec import Struct
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import config_folder, only_writable_by, refuse_replaceable
 from hpc_launch.base.findings import Finding, FindingCode, Place, errors
-from hpc_launch.base.patterns import matches_whole
-from hpc_launch.base.secret_text import SECRET_NAME, SECRET_VALUE
+from hpc_launch.base.patterns import SECRET_NAME, SECRET_VALUE, matches_whole
 from hpc_launch.job.document import Document, KeyPath, as_written, yaml_text
 from hpc_launch.job.merge import Merged, sublayer
 from hpc_launch.job.reader import check, read

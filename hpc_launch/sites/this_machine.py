@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import read_text, user
 from hpc_launch.base.findings import Finding, FindingCode, Place, errors
+from hpc_launch.base.patterns import SECRET_NAME
 from hpc_launch.base.run_program import run_program
-from hpc_launch.base.secret_text import SECRET_NAME
 from hpc_launch.job.container import Environment
 from hpc_launch.job.hostlist import SlotHost, expand, filter_hosts, names_or_text, read_hostfile
 from hpc_launch.job.job import JobSpec
