@@ -55,12 +55,9 @@ class Request:
         self.memory = self._memory()
         self.passed_on = {name: text or True for name, text in self.texts.items() if name in _PASSED_ON}
         """Options that sbatch gets as they are."""
-
-    @property
-    def signal_before(self) -> int | None:
-        """Seconds of `--signal=B:USR1@300`."""
         match = re.match(r"(?:[BR]+:)?(\w+)(?:@(\d+))?\Z", self.texts.get("signal", ""))
-        return int(match[2] or 60) if match else None
+        self.signal_before = int(match[2] or 60) if match else None
+        """Seconds of `--signal=B:USR1@300`."""
 
     def constants(self) -> dict[str, str]:
         """The variables of Slurm that the directives decide (sbatch(1), OUTPUT ENVIRONMENT VARIABLES)."""
