@@ -2,7 +2,7 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site delta: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# delta.yaml: stacks: third party, 2026-10-05; ncsa/delta-agents-workshop-kit at 243066d for `pytorch-conda`; a group's notes of 2026-09 for `module load aws-ofi-nccl` on several nodes
+# delta.yaml: stacks: third party, 2026-10-05; ncsa/delta-agents-workshop-kit at 243066d for `pytorch-conda`; public scripts and notes of three groups since the change of system for `aws-ofi-nccl`, as 1.14.2 or in its default release
 # delta.yaml: internet: third party, 2026-08-25; public notes and scripts of two groups, one of which confirmed it on 2026-08-25
 # delta.yaml: options.needs-work: third party, 2026-11-26; a public script of 2026 with the line `#SBATCH --constraint="work"`
 
