@@ -6,7 +6,7 @@
 set -euo pipefail
 
 wanted=(slurmctld slurmd slurmdbd slurm-client munge mariadb-server iproute2 debootstrap
-    openssh-server openssh-client rsync pdsh nftables openmpi-bin mpich)
+    openssh-server openssh-client rsync pdsh nftables openmpi-bin mpich squashfs-tools squashfuse fuse3)
 
 skip() {
     echo "Not installing system packages: $1."

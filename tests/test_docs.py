@@ -22,11 +22,13 @@ from msgspec.structs import fields
 
 from docs.json_schema import DRAFT
 from docs.picture import IMAGE, picture, words
+from hpc_launch.agent.folders import file_system
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.job.job import JobSpec
 from hpc_launch.performance.time_account import CATEGORIES, time_account
+from hpc_launch.prepare import check_files
 from hpc_launch.prepare.prepare import validate_job
 from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.schedulers.ssh.ssh_hosts import on_host
@@ -344,6 +346,7 @@ BAD = {
     "HL213": Bad(TINY + "run_dir: /scratch/50%/runs\n"),
     "HL215": Bad(TINY + r"progress: {step: 'step \d+'}"),
     "HL217": Bad(TINY + "sweep: {grid: {args.lr: [0.1, 1e-1]}}\n"),
+    "HL221": Bad(TINY + "data: {from: part-*, shard: true, how: mount}\n"),
     "HL220": Bad("name: pair\nroles: {train: {script: train.py}}\n"),
     "HL218": Bad(TINY + "jobs: {train: {after: prep}, prepare: {}}\n"),
     "HL301": Bad(TINY + "site: locl\n", site=None),
@@ -591,6 +594,19 @@ def _over_ssh(said: str) -> str:
     return f"{raised.value}\n  hint: {raised.value.hint}"
 
 
+def _many_files() -> list[str]:
+    """The finding about a folder of very many files, where this file system stands for NFS."""
+    folder = Path("many")
+    folder.mkdir()
+    for number in range(check_files.MANY_FILES):
+        os.mknod(folder / str(number))
+    Path("job.yaml").write_text(TINY + "data: many\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check_files, "SLOW", (system := file_system(str(folder)),))
+        found = validate_job(Path("job.yaml"), site="local")
+    return [line.replace(f" on {system}", " on nfs") for one in found for line in (str(one), f"  hint: {one.hint}")]
+
+
 def _findings(bad: Bad) -> Sequence[Finding]:
     if bad.job is not None:
         Path("job.yaml").write_bytes(bad.job if isinstance(bad.job, bytes) else bad.job.encode())
@@ -609,6 +625,8 @@ def _findings(bad: Bad) -> Sequence[Finding]:
 def _printed(code: str) -> list[str]:
     if code in COMMANDS_WITH_FINDINGS:
         return COMMANDS_WITH_FINDINGS[code].printed()
+    if code == "HL222":
+        return _many_files()
     if code in SSH_SAID:
         return _over_ssh(SSH_SAID[code]).splitlines()
     return [line for finding in _findings(BAD[code]) for line in (str(finding), f"  hint: {finding.hint}")]
@@ -639,7 +657,7 @@ def test_sections_are_in_order() -> None:
 def test_the_example_of_a_finding_is_what_is_printed(code: str, home: Path) -> None:
     shown = [line for block in blocks(_sections()[code], "text") for line in block.splitlines()]
     assert any(f"{code} " in line for line in shown), "show a line of it"
-    assert code in {*BAD, *COMMANDS_WITH_FINDINGS, *SSH_SAID}, "add a job or a command that provokes it"
+    assert code in {*BAD, *COMMANDS_WITH_FINDINGS, *SSH_SAID, "HL222"}, "add a job or a command that provokes it"
     printed = [line.replace(str(home), "/home/alice") for line in _printed(code)]
     assert set(shown) <= set(printed)
 

@@ -1,35 +1,33 @@
-"""Copy a Python environment or an image to the nodes of a job: pack it once, unpack it on each node.
+"""Copy a Python environment, an image or data to the nodes of a job: pack it once, unpack it on each node.
 
-    stage.py pack STORE SOURCE [--shared-only] [--limit S]
+    stage.py pack STORE SOURCE [--shared-only] [--data HOW] [--shards N] [--inside] [--limit S]
     stage.py needs STORE KEY FOLDER...
     stage.py node STORE KEY FOLDER... [--record F] [--limit S]
     stage.py remove KEY FOLDER... [--memory]
 
-`pack` runs once in a job, on its first node, and prints the key: a digest of the name, size and time of each file. It
-writes STORE/KEY.tar unless that exists. `node` runs once on each node and prints `staged FOLDER SECONDS`, `reused
-FOLDER SECONDS` or `skipped - REASON`; FOLDER/KEY/copy is then a tested copy. `needs` prints `needed FOLDER` or
-`reused FOLDER` before that; Slurm may then put the archive into FOLDER/KEY.sbcast. `remove` deletes the copy. Nothing
-here may end a job: if it fails, the training uses the original.
+`pack` runs once in a job, on its first node. It prints the key, a digest of the name, size and time of each file; the
+archive that the nodes copy, if any; and who mounts an image, `node` or the container runtime (`image`). It writes
+STORE/KEY.tar unless that exists; a tar, an image and shards are their own archive. `node` runs once on each node and
+prints `staged FOLDER SECONDS NODE KEY`, `reused …`, `mounted …` or `skipped - REASON`; FOLDER/KEY/copy is then a tested
+copy. Node I of a job with shards asks for KEY-I. `needs` prints `needed FOLDER` or `reused FOLDER` before that; Slurm
+may then put the archive into FOLDER/KEY.sbcast. `remove` deletes the copy. The script decides what follows a failure.
 
 The lock of a copy, FOLDER/KEY.lock, is held by who unpacks or removes it, and shared by the processes that use it.
 """
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from hpc_launch.agent import write_atomic
+from hpc_launch.agent import stage_data, write_atomic
 from hpc_launch.agent.folders import LOCAL, file_system, make_own_folder
 from hpc_launch.agent.stage_environment import (
-    VERSION,
     NotStaged,
     check_python,
     check_room,
@@ -62,30 +60,31 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("what", choices=("pack", "needs", "node", "remove"))
     parser.add_argument("words", nargs="+")
     parser.add_argument("--shared-only", action="store_true")
+    parser.add_argument("--data", default="", choices=("auto", "copy", "mount", "shard"))
+    parser.add_argument("--shards", type=int, default=0, help="nodes, each of which gets its share of the files")
+    parser.add_argument("--inside", action="store_true", help="the container runtime mounts squashfs images")
     parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--record", default="", help="folder for a file with this node's FOLDER, named after the node")
+    parser.add_argument("--record", default="", help="a file for what a node uses: lock, path, who mounts it, folder")
     parser.add_argument("--limit", type=float, default=LIMIT_S)
     args = parser.parse_args(arguments)
     began, words = time.monotonic(), args.words
-
-    def expired(*_: Any) -> None:
-        raise NotStaged("it timed out after %d s" % args.limit)
-
-    signal.signal(signal.SIGALRM, expired)  # a system call may hang
-    signal.setitimer(signal.ITIMER_REAL, args.limit)
+    stage_data.progress.start(args.limit)
     os.umask(0o077)
     try:
         if args.what == "pack":
-            print(pack(words[0], words[1], shared_only=args.shared_only))
+            data = (args.data, args.shards, args.inside)
+            key = pack_data(words[0], words[1], *data) if args.data else pack(words[0], words[1], args.shared_only)
+            about = description(words[0], key)
+            print("\n".join((key, about["archive"], about.get("mounted_by", ""))))
         elif args.what == "remove":
             remove(words[0], words[1:], memory_only=args.memory)
         elif args.what == "needs":
             print("%s %s" % needs(words[0], words[1], words[2:]))
         else:
-            how, folder = on_node(words[0], words[1], words[2:])
+            how, root, path, by = use(words[0], words[1], words[2:])
             if args.record:
-                write_atomic(os.path.join(args.record, socket.gethostname()), folder + "\n")
-            print("%s %s %.1f" % (how, folder, time.monotonic() - began))
+                write_atomic(args.record, "\n".join((lock_file(root, words[1]), path, by, root, "")))
+            print("%s %s %.1f s %s %s" % (how, root, time.monotonic() - began, socket.gethostname(), words[1]))
     except (NotStaged, OSError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         print("skipped - %s%s" % (socket.gethostname() + ": " if args.what == "node" else "", reason))
@@ -98,22 +97,23 @@ def main(arguments: Optional[List[str]] = None) -> int:
 # The archive, once for all jobs
 
 
-def pack(store: str, source: str, shared_only: bool = False) -> str:
+def pack(store: str, source: str, shared_only: bool = False, is_data: bool = False) -> str:
     """The key of SOURCE; STORE/KEY.json then describes a complete archive."""
     source = os.path.abspath(source)
     system = file_system(source)
     if shared_only and system in LOCAL:
         raise NotStaged("%s is on this node's own disk (%s)" % (source, system))
     if os.path.isfile(source):
-        return _describe_image(store, source)
-    python = python_of(source)
-    entries = walk(source)
-    refuse_outside_links(source, entries)
+        return _write(store, stage_data.describe("image", [source]))
+    python = {} if is_data else python_of(source)  # type: Dict[str, Any]
+    entries = walk(source, bytecode=is_data)
+    if python:
+        refuse_outside_links(source, entries)
     key = key_of(source, python, entries)
     make_own_folder(store)
     with locked(lock_file(store, key), LIMIT_S):
         if not _is_built(store, key):
-            _build(store, key, {"kind": "environment", "source": source, "python": python})
+            _build(store, key, {"kind": "folder", "source": source, "python": python})
     for name in os.listdir(store):
         path = os.path.join(store, name)
         with contextlib.suppress(OSError):
@@ -122,6 +122,29 @@ def pack(store: str, source: str, shared_only: bool = False) -> str:
             elif time.time() - os.lstat(path).st_mtime > UNUSED_S:
                 os.unlink(path)
     return key
+
+
+def pack_data(store: str, source: str, how: str, shards: int, inside: bool) -> str:
+    """The key of data. `inside`: the container runtime mounts squashfs images, and not the node."""
+    kind = "files" if shards else stage_data.kind_of(source)
+    if how == "mount" and kind != "squashfs":
+        raise NotStaged("%s is not a squashfs image, so it cannot be mounted" % source)
+    if kind == "folder":
+        return pack(store, source, is_data=True)
+    about = stage_data.describe(
+        kind, stage_data.files_of(source, shards) if shards else [os.path.abspath(source)], shards
+    )
+    if kind == "squashfs":
+        about["mounted_by"] = "image" if inside else "node"
+    if shards or (kind == "squashfs" and how != "copy"):
+        about["archive"] = ""  # each node reads the files where they are
+    return _write(store, about)
+
+
+def _write(store: str, about: Dict[str, Any]) -> str:
+    make_own_folder(store)
+    write_atomic(os.path.join(store, about["key"] + ".json"), json.dumps(about))
+    return str(about["key"])
 
 
 def _is_built(store: str, key: str) -> bool:
@@ -142,8 +165,8 @@ def _build(store: str, key: str, about: Dict[str, Any]) -> None:
     partial = "%s.tmp-%s-%d" % (archive, socket.gethostname(), os.getpid())
     try:
         # Uncompressed: one large file is read faster than gzip unpacks it.
-        run_tar(["-cf", partial, "-C", source, "."])
-        now = walk(source)
+        stage_data.run_tar(["-C", source, "."], partial, needed)
+        now = walk(source, bytecode=not about["python"])
         if key_of(source, about["python"], now) != key:
             raise NotStaged("%s changed while it was packed" % source)
         about.update(archive=archive, archive_bytes=os.path.getsize(partial), bytes=needed, packed=size_of(now))
@@ -154,26 +177,17 @@ def _build(store: str, key: str, about: Dict[str, Any]) -> None:
     write_atomic(os.path.join(store, key + ".json"), json.dumps(about))
 
 
-def run_tar(words: List[str]) -> None:
-    """Run tar. Raises NotStaged with its first complaint."""
-    done = subprocess.run(["tar", *words], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
-    if done.returncode:
-        raise NotStaged((done.stderr.decode("utf-8", "replace").strip().splitlines() or ["tar failed"])[0])
-
-
-def _describe_image(store: str, image: str) -> str:
-    """An image is one file and therefore its own archive."""
-    made = os.stat(image)
-    identity = (VERSION, "image", image, made.st_size, made.st_mtime_ns, made.st_ino)
-    key = hashlib.sha256(repr(identity).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    make_own_folder(store)
-    about = {"kind": "image", "source": image, "archive": image, "archive_bytes": made.st_size, "bytes": made.st_size}
-    about["mtime_ns"] = made.st_mtime_ns
-    write_atomic(os.path.join(store, key + ".json"), json.dumps(about))
-    return key
-
-
 # The copy of a node
+
+
+def description(store: str, key: str) -> Dict[str, Any]:
+    """What `pack` wrote about it; for KEY-I, with the files of node I: every n-th, where the job has n nodes."""
+    key, _, node = key.partition("-")
+    about = read_description(os.path.join(store, key + ".json"))
+    if node:
+        about["files"] = about["files"][int(node) :: about["shards"]]
+        about["bytes"] = sum(size for _, size, _ in about["files"])
+    return about
 
 
 def needs(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
@@ -183,9 +197,22 @@ def needs(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
     root = own_root(folders[0])
     if is_complete(root, key):
         return "reused", root
-    about = read_description(os.path.join(store, key + ".json"))
+    about = description(store, key)
     check_room(root, about["bytes"] + about["archive_bytes"])
     return "needed", root
+
+
+def use(store: str, key: str, folders: List[str]) -> Tuple[str, str, str, str]:
+    """How this node got its copy, the folder, the copy or else the image to mount there, and who mounts it."""
+    about = description(store, key)
+    by = about.get("mounted_by", "")
+    if about["archive"] or not by:
+        how, root = on_node(store, key, folders)
+        return how, root, os.path.join(root, key, "copy"), by
+    with open(about["source"], "rb"):
+        root = own_root(folders[-1])  # in memory: the folder to mount it at takes none
+    touch(lock_file(root, key))
+    return "mounted", root, about["source"], by
 
 
 def on_node(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
@@ -203,7 +230,7 @@ def on_node(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
             return "reused", root
     for root in roots:
         try:
-            with locked(lock_file(root, key), LIMIT_S):
+            with locked(lock_file(root, key), max(LIMIT_S, stage_data.progress.limit)):
                 touch(lock_file(root, key))
                 if is_complete(root, key):  # another job on this node has just unpacked it
                     return "reused", root
@@ -223,10 +250,11 @@ def is_complete(root: str, key: str) -> bool:
     copy = os.path.join(folder, "copy")
     try:
         about = read_description(os.path.join(folder, "complete"))
-        if about["kind"] == "image":
+        if "tree" not in about:
             return bool(os.path.getsize(copy) == about["bytes"])
-        check_python(copy, about["python"])
-        return bool(size_of(walk(copy)) == about["tree"])
+        if about.get("python"):
+            check_python(copy, about["python"])
+        return bool(size_of(walk(copy, bytecode=not about.get("python"))) == about["tree"])
     except (OSError, ValueError, KeyError, NotStaged):
         return False
 
@@ -236,45 +264,41 @@ def unpack(store: str, key: str, root: str) -> None:
     for name in os.listdir(root):  # of processes that were killed: only one that holds the lock writes here
         if name == key or name.startswith(key + ".tmp"):
             shutil.rmtree(os.path.join(root, name), ignore_errors=True)
-    about = read_description(os.path.join(store, key + ".json"))
+    about = description(store, key)
     check_room(root, about["bytes"])
-    archive = about["archive"]
+    archive, kind, python = about["archive"], about["kind"], about.get("python")
     with contextlib.suppress(OSError):
-        if os.path.getsize(broadcast_file(root, key)) == about["archive_bytes"]:
-            archive = broadcast_file(root, key)
+        sent = os.path.join(root, key + ".sbcast")
+        if os.path.getsize(sent) == about["archive_bytes"]:
+            archive = sent
     partial = os.path.join(root, "%s.tmp.%d" % (key, os.getpid()))
     copy = os.path.join(partial, "copy")
     os.mkdir(partial, 0o700)
     try:
-        if about["kind"] == "image":
-            shutil.copyfile(archive, copy)
-            made = os.stat(about["source"])
-            same = (made.st_size, made.st_mtime_ns) == (about["bytes"], about["mtime_ns"])
-            if not same or os.path.getsize(copy) != made.st_size:
-                raise NotStaged("%s changed while it was copied" % about["source"])
+        if kind in ("image", "squashfs", "files"):
+            stage_data.copy_files(about, archive, copy)
         else:
             os.mkdir(copy)
-            run_tar(["-xpof", archive, "-C", copy])  # -p: keep modes; -o: files belong to this user
-            if size_of(walk(copy)) != about["packed"]:
+            stage_data.run_tar(["-C", copy], archive, about["archive_bytes"], unpack=True)
+        if os.path.isdir(copy):
+            about["tree"] = size_of(walk(copy, bytecode=not python))
+            if about["tree"] != about.get("packed", about["tree"]):
                 raise NotStaged("%s is damaged" % archive)
-            move(copy, os.path.join(root, key, "copy"), about["source"])
-            check_python(copy, about["python"])
-            about["tree"] = size_of(walk(copy))
+            if python:
+                move(copy, os.path.join(root, key, "copy"), about["source"])
+                check_python(copy, python)
+                about["tree"] = size_of(walk(copy))
+        stage_data.refuse_changed(about)
         write_atomic(os.path.join(partial, "complete"), json.dumps(about))
         os.rename(partial, os.path.join(root, key))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def broadcast_file(root: str, key: str) -> str:
-    """Where Slurm puts the archive, if it does."""
-    return os.path.join(root, key + ".sbcast")
-
-
 def remove_broadcast(root: str, key: str) -> None:
-    """Remove that archive."""
+    """Remove the archive that Slurm has put there, if it did."""
     with contextlib.suppress(OSError):
-        os.unlink(broadcast_file(root, key))
+        os.unlink(os.path.join(root, key + ".sbcast"))
 
 
 def remove(key: str, folders: List[str], memory_only: bool = False) -> None:
@@ -282,7 +306,11 @@ def remove(key: str, folders: List[str], memory_only: bool = False) -> None:
     for folder in folders:
         with contextlib.suppress(NotStaged, OSError):
             if not memory_only or in_memory(folder):
-                _remove_copy(own_root(folder), key, WAIT_S)
+                root = own_root(folder)
+                with open(lock_file(root, key)) as stream:
+                    last = stream.read()
+                if last in ("", os.environ.get("HPC_LAUNCH_JOB_ID", "")):  # else it is to be used by another job
+                    _remove_copy(root, key, WAIT_S)
 
 
 def _remove_others(root: str, key: str) -> None:

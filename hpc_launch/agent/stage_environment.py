@@ -68,8 +68,9 @@ def _list(prefix: str, folder: str) -> List[Entry]:
 
 
 def key_of(source: str, python: Dict[str, Any], entries: List[Entry]) -> str:
-    """The digest that names a state of the environment."""
-    digest = hashlib.sha256(repr((VERSION, source, python["version"], python["base"])).encode("utf-8", "replace"))
+    """The digest that names a state of the environment or folder."""
+    about = repr((VERSION, source, python.get("version"), python.get("base")))
+    digest = hashlib.sha256(about.encode("utf-8", "replace"))
     for one in entries:
         if not stat.S_ISDIR(one.mode):  # its time changes with the bytecode in it
             words = (one.path, str(one.mode), str(one.size), str(one.mtime_ns), one.target)
@@ -204,8 +205,9 @@ def locked(path: str, seconds: float) -> Iterator[None]:
 
 
 def touch(path: str) -> None:
-    """Make a file new, or create it."""
-    with open(path, "a"):
+    """Make a file new, or create it, with the job that uses it."""
+    with open(path, "w") as stream:
+        stream.write(os.environ.get("HPC_LAUNCH_JOB_ID", ""))
         os.utime(path)
 
 

@@ -131,6 +131,12 @@ class ContainerKeys(TypedDict, total=False):
     modules: Sequence[Text]
     prelude: Sequence[ContainerStepKeys]
 
+_DataKeys = TypedDict("_DataKeys", {"from": Required[Text]}, total=False)
+
+class DataKeys(_DataKeys, total=False):
+    how: Literal["auto", "copy", "mount", "off"]
+    shard: bool
+
 class CodeKeys(TypedDict, total=False):
     snapshot: Literal["auto", "off"]
     exclude: Sequence[Text]
@@ -301,6 +307,7 @@ class JobKeys(TypedDict, total=False):
     secrets: Sequence[Text]
     trackers: Sequence[TrackerKeys | Literal["wandb", "tensorboard", "mlflow", "neptune"]]
     container: ContainerKeys | Text | None
+    data: DataKeys | Text | None
     workdir: Text | None
     run_dir: Text | None
     code: CodeKeys | Literal["auto", "off"]

@@ -72,6 +72,8 @@ class FindingCode(str, Enum):
     INVALID_PIPELINE = "HL218", "Invalid pipeline"
     NOT_EXPANDED = "HL219", "Text that no shell reads", "warning"
     INVALID_ROLE = "HL220", "Invalid role"
+    DATA_NOT_POSSIBLE = "HL221", "Data that the nodes cannot get"
+    MANY_SMALL_FILES = "HL222", "Data of very many files", "warning"
     NOT_CHECKED_HERE = "HL216", "Not checked here", "warning"
 
     # The site and its profile

@@ -1,11 +1,11 @@
-"""`environment:`, `code:` and `container:` of a job file: what a job runs in."""
+"""`environment:`, `code:`, `data:` and `container:` of a job file: what a job runs in, and on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from hpc_launch.job.type_hints import Mebibytes, RuntimeName, Scalar, VariableName, short_form
 
@@ -58,6 +58,21 @@ class Code(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if value is False:
             return {"snapshot": "off"}
         return {"snapshot": value} if isinstance(value, str) else None
+
+
+class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Training data that each node gets before the training starts. The training finds it in the folder
+    $HPC_LAUNCH_DATA, inside images too. After an archive that a node could not copy or mount, the job ends."""
+
+    source: Annotated[str, Meta(examples=["${paths.scratch}/imagenet.sqsh"])] = field(name="from")
+    """A tar, which may be compressed, a squashfs image, or a folder. With `shard`, a pattern of files."""
+    how: Literal["auto", "copy", "mount", "off"] = "auto"
+    """`auto` mounts a squashfs image and copies everything else to a `node_local` folder of the site, or to `/dev/shm`.
+    `copy` copies the image too, and mounts the copy. `off` leaves the data where it is."""
+    shard: bool = False
+    """Copy to each node every n-th of the files by name, where the job has n nodes. They are not unpacked."""
+
+    __short_forms__ = short_form("`data: PATH`.", {str: "from"})
 
 
 ACTIONS = ("source", "venv", "set", "unset", "prepend")

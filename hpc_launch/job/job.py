@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from hpc_launch.job.container import Code, Container, Environment
+from hpc_launch.job.container import Code, Container, Data, Environment
 from hpc_launch.job.group_keys import Sweep
 from hpc_launch.job.launcher import Launcher, Parallel, Strategy
 from hpc_launch.job.model import Model
@@ -229,6 +229,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Experiment trackers that the training logs to: `wandb`, `tensorboard`."""
     container: Container | None = None
     """Container image to run the training in."""
+    data: Annotated[Data | None, Meta(examples=["${paths.scratch}/imagenet.tar"])] = None
+    """Training data to copy to the nodes, or to mount there ([data](how-to/launching.md#data-on-the-nodes))."""
     workdir: str | None = None
     """Working directory of the training. Default: the job file's folder."""
     run_dir: str | None = None

@@ -19,8 +19,8 @@ from hpc_launch.base.patterns import SECRET_NAME, SECRET_OPTION, SECRET_VALUE
 from hpc_launch.job.document import KeyPath, flow_yaml
 from hpc_launch.job.shell_text import Text, readable
 from hpc_launch.job.type_hints import label
-from hpc_launch.plan.container_plan import container, copies, inner_steps, runtime_modules, stage
-from hpc_launch.plan.continuation import continuation
+from hpc_launch.plan.container_plan import container, copies, data, inner_steps, runtime_modules, stage
+from hpc_launch.plan.continuation import continuation, stripe
 from hpc_launch.plan.driver_plan import notify_plan, retry_plan
 from hpc_launch.plan.environment import check_variable_names, prelude, variables, watch
 from hpc_launch.plan.job_size import job_size
@@ -116,6 +116,8 @@ def build(
         code=code(filler),
         watch=watch(job),
         stage=stage(filler, launch_step, container_plan, python),
+        data=data(filler, launch_step, container_plan),
+        stripe=stripe(filler, runs_folder, continuation_plan.checkpoint),
         node_check=node_check(
             filler,
             size,

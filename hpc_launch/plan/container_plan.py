@@ -1,6 +1,6 @@
 """The container of a job: its runtime, image and bind mounts, and the steps inside it; and the copies that a job makes.
 
-It copies software to the nodes' own disks, and the run to hosts without shared folders.
+It copies software and data to the nodes' own disks, and the run to hosts without shared folders.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hpc_launch.base.findings import FindingCode
-from hpc_launch.job.container import ACTIONS, Container, ContainerStep
+from hpc_launch.job.container import ACTIONS, Container, ContainerStep, Data
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.shell_text import Text, Var, plain
 from hpc_launch.plan.environment import check_variable_name, module_steps
@@ -96,6 +96,8 @@ def _binds(filler: ValueFiller, workdir: str) -> tuple[Text, ...]:
             hint = "write PATH or PATH:INSIDE, with an absolute INSIDE"
             filler.fault(FindingCode.INVALID_BIND, f"`{bind}` is not a valid bind mount", path, hint)
         job_binds.append(filler.absolute(source) + colon + inside)
+    if filler.resolved.job.data is not None:  # each node sets the variables
+        binds.append((Var("HPC_LAUNCH_DATA_FROM"), ":", Var("HPC_LAUNCH_DATA_AT")))
     login = login_bind(filler)
     if asked is not None and login is not None:
         # ch-run(1) has no read-only binds; the file's own mode protects it there.
@@ -218,6 +220,33 @@ def _node_folders(filler: ValueFiller) -> Iterator[Text]:
     for name, folder in filler.resolved.site.paths.items():
         if folder.node_local and (folder.option is None or folder.option in options) and filler.can_fill(folder.path):
             yield filler.site_text(folder.path, ("paths", name, "path"))
+
+
+def data(filler: ValueFiller, step: StepPlan, container: ContainerPlan | None) -> StagePlan | None:
+    """The plan for the data, with HL221 if the nodes of this job cannot get it."""
+    asked = filler.resolved.job.data
+    if asked is None:
+        return None
+    why, hint = _not_possible(filler, asked, step, container)
+    if why:
+        filler.fault(FindingCode.DATA_NOT_POSSIBLE, why, ("data",), hint)
+    source, folders = filler.file(asked.source, ("data", "from")), (*_node_folders(filler), (MEMORY,))
+    how = "shard" if asked.shard else asked.how
+    return StagePlan(how, folders, "HPC_LAUNCH_DATA", (source,), origin=filler.resolved.origin("data"))
+
+
+def _not_possible(filler: ValueFiller, asked: Data, step: StepPlan, container: ContainerPlan | None) -> tuple[str, str]:
+    """Why the nodes cannot get the data, and a hint; empty if they can."""
+    job, hint = filler.resolved.job, "use `how: off`: the training then finds the original at $HPC_LAUNCH_DATA"
+    if asked.shard and (asked.how in ("mount", "off") or job.elastic):
+        what = f"not with `how: {asked.how}`" if not job.elastic else "an elastic run loses them with a node"
+        return f"shards are copied to a fixed number of nodes: {what}", "remove `shard`, or the other key"
+    if asked.how != "off" and container is not None and container.started_by_srun:
+        return f"{container.runtime} starts the image before the nodes have the data", hint
+    alone = step.kind == "once" and job.max_nodes == 1 and filler.resolved.site.scheduler.type != "ssh"
+    if asked.how == "off" or alone or step.kind in ("srun", "local"):
+        return "", ""
+    return f"the nodes are started by {step.kind}, which gives them no data", hint
 
 
 def copies(filler: ValueFiller, runs_folder: str, workdir: str, checkpoint: CheckpointPlan | None) -> CopyPlan | None:

@@ -6,7 +6,7 @@ import re
 
 from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.patterns import compiled
-from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, Var
+from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, Var, plain
 from hpc_launch.plan.environment import job_variables
 from hpc_launch.plan.launch_plan import Continuation
 from hpc_launch.plan.plan_draft import ValueFiller
@@ -101,3 +101,13 @@ def _is_pattern(filler: ValueFiller, pattern: str) -> bool:
     if message is not None:
         filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, ("checkpoint", "pattern"), hint)
     return message is None
+
+
+def stripe(filler: ValueFiller, runs_folder: str, checkpoint: CheckpointPlan | None) -> tuple[str, ...]:
+    """Options of `lfs setstripe` for the checkpoint folder: those of the site's folder that it is in."""
+    place = "" if checkpoint is None else checkpoint.folder(runs_folder)
+    for name, folder in filler.resolved.site.paths.items():
+        above = plain(filler.site_text(folder.path, ("paths", name, "path"))) if folder.stripe else None
+        if above and place.startswith(f"{above.rstrip('/')}/"):
+            return tuple(folder.stripe.split())
+    return ()

@@ -179,15 +179,15 @@ class StepPlan(Struct, frozen=True):
 
 
 class StagePlan(Struct, frozen=True):
-    """Where the nodes put their own copy of the environment or image."""
+    """Where the nodes put their own copy of the environment, image or data."""
 
-    how: Literal["auto", "node"]
+    how: Literal["auto", "node", "copy", "mount", "off", "shard"]
     folders: tuple[Text, ...] = ()
     """Candidates, in order. They may contain variables that only a node knows."""
     name: str = ""
     """The variable that names the copy on a node."""
     original: Text = ()
-    """The image or the interpreter that it stands for; empty where PATH names the copy."""
+    """The image, interpreter or data that it stands for; empty where PATH names the copy."""
     unsupported: str = ""
     """Why no copy can be made. The script says so."""
     origin: Origin = Origin("default")
@@ -266,6 +266,9 @@ class LaunchPlan(Struct, frozen=True):
     strategy: StrategyPlan | None = None
     watch: WatchPlan | None = None
     stage: StagePlan | None = None
+    data: StagePlan | None = None
+    stripe: tuple[str, ...] = ()
+    """Options of `lfs setstripe` for a new checkpoint folder."""
     node_check: NodeCheckPlan | None = None
     fabric: str | None = None
     """The type of the high-speed network between the nodes."""

@@ -30,7 +30,7 @@ from hpc_launch.plan.recorded_parts import BatchPlan, RetryPlan
 from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.resolved import Resolved
 
-_OF_JOB_ONLY = frozenset("roles sweep nodes gpus gpus_per_node spares notify trackers drill retry".split())
+_OF_JOB_ONLY = frozenset("roles sweep nodes gpus gpus_per_node data spares notify trackers drill retry".split())
 
 
 class RolePlace(Struct, frozen=True):
@@ -168,6 +168,8 @@ def _wrong_together(job: JobSpec, places: Mapping[str, RolePlace], gpus_per_node
     if job.elastic or job.spares:
         key = "nodes" if job.elastic else "spares"
         yield (key,), f"a job with roles has a fixed number of nodes, without {key}", "use a fixed number of nodes"
+    if job.data is not None:
+        yield ("data",), "`data` is not for jobs with roles", "remove it, and name the data in the arguments"
     graph = {name: [one for one in role.awaited if one in job.roles] for name, role in job.roles.items()}
     try:
         TopologicalSorter(graph).prepare()

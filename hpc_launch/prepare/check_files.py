@@ -1,14 +1,16 @@
-"""Check the files that a job names on this machine: script, program, environment, image and secrets."""
+"""Check the files that a job names on this machine: script, program, environment, image, data and secrets."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 from hpc_launch.base.findings import Finding, FindingCode
-from hpc_launch.job.container import Container
+from hpc_launch.job.container import Container, Data
 from hpc_launch.job.document import KeyPath
 from hpc_launch.plan.container_plan import check_architecture, is_file, runtime_and_image
 from hpc_launch.plan.job_size import job_size
@@ -74,6 +76,8 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
     if job.container is not None:
         _check_container(filler, job.container, report)
         _check_architecture(ValueFiller(resolved, findings), job.container)
+    if job.data is not None:
+        _check_data(ValueFiller(resolved, findings), job.data, report)
     for index, name in enumerate(job.environment.source):
         check_file(("environment", "source", index), "the file", name, "the job would source it")
 
@@ -114,6 +118,52 @@ def _check_architecture(filler: ValueFiller, container: Container) -> None:
         arch = architecture(Path(image))
         if arch is not None:
             check_architecture(filler, size, arch)
+
+
+MANY_FILES, LONGEST_S = 100_000, 2.0
+"""Where the count of files ends. More of them are slow on these file systems, and so are those that take longer."""
+SLOW = ("lustre", "nfs", "nfs4")
+
+
+def _check_data(filler: ValueFiller, asked: Data, report: Report) -> None:
+    from hpc_launch.agent.folders import file_system
+    from hpc_launch.agent.stage_data import files_of, kind_of
+    from hpc_launch.agent.stage_environment import NotStaged
+
+    path, kind, problem = filler.file(asked.source, ("data", "from")), "", ""
+    try:
+        if asked.shard:
+            files_of(path, filler.resolved.job.max_nodes)
+        else:
+            kind = kind_of(path)
+    except NotStaged as error:
+        problem = str(error).removeprefix(f"{path} ")
+    except OSError:
+        problem = _file_problem(path)
+    if problem:
+        report(("data", "from"), f"the data {path}", problem, "create it before the job starts", path)
+    elif asked.how == "mount" and kind not in ("squashfs", ""):
+        message, hint = f"{path} is not a squashfs image, so it cannot be mounted", "use `how: copy`"
+        filler.fault(FindingCode.DATA_NOT_POSSIBLE, message, ("data", "how"), hint)
+    elif kind == "folder" and file_system(path) in SLOW and (count := count_files(path, MANY_FILES, LONGEST_S)):
+        message = f"{path} has at least {count:,} files, which are slow to open on {file_system(path)}"
+        hint = f"run `mksquashfs {quote(path)} {quote(path)}.sqsh` once, and write `data: {path}.sqsh`"
+        filler.fault(FindingCode.MANY_SMALL_FILES, message, ("data", "from"), hint, "warning")
+
+
+def count_files(folder: str, most: int, seconds: float) -> int:
+    """The number of files when it has reached `most`, or when the time is over; 0 if there are fewer."""
+    end, count, left = time.monotonic() + seconds, 0, [folder]
+    while left:
+        with suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+                    continue
+                count += 1
+                if count >= most or time.monotonic() > end:
+                    return count
+    return 0
 
 
 def _readable(path: str) -> bool:

@@ -43,13 +43,15 @@ class CommandWrapper(Struct, frozen=True):
     """How to run a command in the container.
 
     `before` is the command prefix, by line of the script. `step` are srun options, if srun starts the container.
-    `exports` are variables that must also be exported with `prefix` before their name.
+    `exports` are variables that must also be exported with `prefix` before their name. `mounts_images`: whether a mount
+    may be a squashfs image, with `image-src`.
     """
 
     before: tuple[Line, ...] = ()
     step: tuple[Text, ...] = ()
     exports: tuple[str, ...] = ()
     prefix: str = ""
+    mounts_images: bool = False
 
 
 def _options(plan: ContainerPlan) -> list[Line]:
@@ -85,7 +87,7 @@ def _apptainer(plan: ContainerPlan) -> CommandWrapper:
     lines += [tuple((word,) for word in first), (("--pwd",), (plan.workdir,))]
     lines += [(("--bind",), bind) for bind in plan.binds]
     lines += [*_options(plan), ((plan.image,),)]
-    return CommandWrapper(before=tuple(lines), exports=plan.variables, prefix=prefix)
+    return CommandWrapper(before=tuple(lines), exports=plan.variables, prefix=prefix, mounts_images=True)
 
 
 def _has_home(plan: ContainerPlan) -> bool:

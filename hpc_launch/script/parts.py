@@ -50,6 +50,8 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
     ranks = launcher.rank_variables if around.rank_variables else ""
     without_srun, of_package = _checks_without_srun(plan), plan.submitted_to != plan.scheduler
     resolve = "address_of_interface" if plan.master.interface is not None else f"address_by_{plan.master.resolve}"
+    staged = stage is not None and not stage.unsupported
+    has_data = plan.data is not None and plan.data.how != "off"
     rows = (
         (True, f"messages job_{'role' if plan.role else plan.scheduler} in_place attempt"),
         ((slurm or of_package) and not plan.role, "run_hook"),
@@ -79,6 +81,7 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
         (plan.continuation.guarded, "guard"),
         (plan.watch is not None, "watch"),
         (checkpoint is not None and plan.continuation.followed and plan.scheduler != "ssh", "follow_checkpoints"),
+        (plan.stripe, "stripe"),
         (ranks == "each_rank", "each_rank"),
         (plan.binding, "bind_ranks"),
         (launcher.reads_hostfile and not plan.roles, "hostfile_slots" if plan.hosts else "hostfile"),
@@ -87,10 +90,12 @@ def part_names(plan: LaunchPlan, launcher: LauncherDescriptor, container: Comman
         (plan.role_gpus is not None and plan.scheduler != "local", "role_gpus"),
         (around.on_nodes, f"prepare_{plan.scheduler}"),
         (stage is not None and stage.unsupported, "stage_unsupported"),
-        (stage is not None and not stage.unsupported, f"stage_{'slurm' if slurm else 'local'} stage"),
+        (staged or has_data, f"stage_{'slurm' if slurm else 'local'} stage"),
+        (has_data, "stage_data"),
+        (staged, "stage_software"),
         (check is None and copies is not None, "copies"),
         (True, " ".join(_step(plan, launcher))),
-        (stage is not None and not stage.unsupported, "unstage"),
+        (staged or has_data, "unstage"),
         (plan.recovery.successor, "end_successor"),
         (True, "exit"),
     )

@@ -23,6 +23,9 @@ class Folder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Number of days after which the site deletes files."""
     node_local: bool = False
     """Whether each node has its own copy of the folder."""
+    stripe: Annotated[str, Meta(examples=["-c 8 -S 4M"])] = ""
+    """Options of `lfs setstripe` that the site recommends for large files on its Lustre. A run's checkpoint folder
+    below this one gets them when it is created."""
     option: str | None = None
     """Entry of `options:` that provides the folder. It is enabled automatically for jobs that use the folder."""
     note: str = ""

@@ -1,7 +1,7 @@
 
 # --- Start the program on the first node, and wait for its end ---
 [ -z "${job_interfaces[0]:-}" ] || export NCCL_SOCKET_IFNAME="=${job_interfaces[0]}" GLOO_SOCKET_IFNAME=${job_interfaces[0]}
-{ declare -p job_umask; declare -f on_first_node; echo 'umask "$job_umask" && on_first_node'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+{ declare -p job_umask; declare -f on_first_node "${node_functions[@]}"; echo 'umask "$job_umask" && on_first_node'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 [ -z "${job_copies+set}" ] || copy_to_hosts
 phase=training
 # bash lets what runs in the background ignore these signals (bash(1), SIGNALS), and so would the program.

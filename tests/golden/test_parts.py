@@ -189,7 +189,7 @@ def test_an_image_that_is_a_folder_is_not_staged_like_an_environment(tmp_path: P
     folder.mkdir()
     stubs = 'say() { echo "$*"; }\nenter() { :; }\njob_stage=node node_functions=() run_dir=$PWD attempt_dir=$PWD\n'
     done = subprocess.run(
-        ["bash", "-c", stubs + part("stage")],
+        ["bash", "-c", stubs + part("stage") + part("stage_software")],
         env={**os.environ, "HPC_LAUNCH_RUN_DIR": str(tmp_path), "HPC_LAUNCH_IMAGE": str(folder)},
         cwd=tmp_path,
         capture_output=True,

@@ -301,3 +301,30 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
     runs = user.home / "runs"
     assert not [path for path in runs.rglob("*") if path.is_file() and KEY in path.read_text(errors="replace")]
     assert "spoilt" not in netrc.read_text()
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in the image", "on the nodes"])
+def test_each_node_mounts_an_image_of_data_and_none_is_left(
+    inside: bool, user: User, container: dict[str, object]
+) -> None:
+    """Apptainer mounts it in the container; without one squashfuse does so, until the training has ended."""
+    user.job("words", "corpus/inner/part-0")
+    pack = ["mksquashfs", f"{user.home}/corpus", f"{user.home}/corpus.sqsh", "-quiet", "-no-progress"]
+    user.cluster.run(pack, check=True)
+    code = (
+        "import os; d = os.environ['HPC_LAUNCH_DATA']; print('READS', d, open(d + '/inner/part-0').read(), flush=True)"
+    )
+    more = {"container": container} if inside else {}
+    keys = {"name": "fed", "nodes": 2, "launcher": "srun", "processes_per_node": 2, "data": "corpus.sqsh", **more}
+    log = user.completed(user.job(json.dumps({**keys, "command": [sys.executable, "-c", code], "preflight": "off"})))
+    read = re.findall(r"READS (\S+) (\S+)", log)
+    root = f"/dev/shm/hpc-launch-{user.cluster.uid}"
+    assert [words for _, words in read] == ["words"] * 4, log
+    assert (
+        {path for path, _ in read} == {"/hpc-launch/data"} if inside else all(path.startswith(root) for path, _ in read)
+    )
+    (batch,) = user.home.glob("runs/fed-*/attempts/001/batch.log")
+    assert "data: copied to 0 nodes, reused on 0, mounted on 2 of 2" in batch.read_text()
+    for node in user.nodes():
+        assert f" {root}/" not in user.cluster.node_exec(node, ["cat", "/proc/mounts"]).stdout
+        assert "mount-" not in user.cluster.node_exec(node, ["ls", root]).stdout

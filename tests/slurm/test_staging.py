@@ -76,3 +76,41 @@ def test_the_next_attempt_on_the_same_nodes_copies_nothing(user: User) -> None:
         left = user.cluster.node_exec(node, ["ls", root]).stdout
         assert "copy" not in left, "removed after the last attempt"
         assert left.split() == [], left
+
+
+READS = (
+    "import os, pathlib\n"
+    "data = pathlib.Path(os.environ['HPC_LAUNCH_DATA'])\n"
+    "names = sorted(str(path.relative_to(data)) for path in data.rglob('*') if path.is_file())\n"
+    "print('READS', os.environ['SLURMD_NODENAME'], data.parent.parent, ' '.join(names), flush=True)\n"
+)
+
+
+@pytest.mark.usefixtures("disks")
+@pytest.mark.parametrize("shard", [False, True], ids=["whole", "shards"])
+def test_each_node_gets_all_of_the_data_or_its_share(shard: bool, user: User) -> None:
+    user.site(SITE)
+    for number in range(3):
+        user.job(f"words {number}\n", f"corpus/part-{number}")
+    user.cluster.run(["tar", "-cf", f"{user.home}/corpus.tar", "-C", f"{user.home}/corpus", "."], check=True)
+    data = {"from": "corpus/part-*", "shard": True} if shard else "corpus.tar"
+    keys = {
+        "name": "fed",
+        "launcher": "srun",
+        "nodes": 2,
+        "processes_per_node": 1,
+        "sbatch": {"nodelist": "n1,n2"},
+        "command": ["python3", "-c", READS],
+        "data": data,
+        "preflight": "off",
+    }
+    log = user.completed(user.job(json.dumps(keys)), env={"HPC_LAUNCH_BROADCAST_FROM": "2"})
+    read = dict(re.findall(rf"READS (n\d) {LOCAL}/hpc-launch-{user.cluster.uid} (.*)", log))
+    everything = "part-0 part-1 part-2"
+    assert read == ({"n1": "part-0 part-2", "n2": "part-1"} if shard else {"n1": everything, "n2": everything}), log
+    (attempt,) = user.home.glob("runs/fed-*/attempts/001")
+    assert "data: copied to 2 nodes, reused on 0, mounted on 0 of 2" in (attempt / "batch.log").read_text()
+    assert not any(line.startswith("sbcast:") for line in (attempt / "data.log").read_text().splitlines())
+    assert shard or (attempt / "stage.needs").read_text().count("needed ") == 2
+    for node in ("n1", "n2"):
+        assert user.cluster.node_exec(node, ["ls", f"{LOCAL}/hpc-launch-{user.cluster.uid}"]).stdout.split() == []

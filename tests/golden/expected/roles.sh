@@ -104,12 +104,13 @@ job_by_hand=/p/scratch/proj12/runs/grpo-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=3 job_programs=(python3) job_cpus_per_task=96 job_time_limit=7200 job_warn='file'
 job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
+job_stripe=(-E 64M -c 1 -E -1 -c 8)
 job_secrets=(HF_TOKEN)
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"/checkpoints; }
 job_checkpoint=('checkpoint-(\d+)' --complete=trainer_state.json)
 job_parts=(
     messages job_role in_place attempt claim records signals variables resume environment programs secrets
-    rendezvous_role guard watch node step_srun end_srun exit
+    rendezvous_role guard watch stripe node step_srun end_srun exit
 )
 
 # shellcheck source=/dev/null
@@ -256,12 +257,13 @@ job_by_hand=/p/scratch/proj12/runs/grpo-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=4 job_time_limit=7200 job_warn='file'
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 '--writable=${HPC_LAUNCH_RUN_DIR}/checkpoints' --python=python3)
+job_stripe=(-E 64M -c 1 -E -1 -c 8)
 job_secrets=(HF_TOKEN)
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"/checkpoints; }
 job_checkpoint=('checkpoint-(\d+)' --complete=trainer_state.json)
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables resume
-    environment secrets rendezvous_slurm node_check guard step_roles end_successor exit
+    environment secrets rendezvous_slurm node_check guard stripe step_roles end_successor exit
 )
 
 # ===== Below: the same in every job =====

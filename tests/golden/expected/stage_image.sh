@@ -111,8 +111,8 @@ job_image_variables=(
 )
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks stage_slurm stage node
-    step_srun end_srun unstage end_successor exit
+    image_variables rendezvous_slurm rendezvous node_check_image node_check watch bind_ranks stage_slurm stage
+    stage_software node step_srun end_srun unstage end_successor exit
 )
 
 # ===== Below: the same in every job =====

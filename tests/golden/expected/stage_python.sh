@@ -45,7 +45,7 @@ job_stage_folders() { folders=(/dev/shm); }
 export HPC_LAUNCH_PYTHON=/home/alice/venv/bin/python # on each node, its copy
 job_parts=(
     messages job_local in_place attempt claim records signals variables fresh environment rendezvous watch stage_local
-    stage node end_together step_local unstage exit
+    stage stage_software node end_together step_local unstage exit
 )
 
 # ===== Below: the same in every job =====

@@ -63,8 +63,8 @@ job_stage=node                                               # stage_venv.yaml:5
 job_stage_folders() { folders=(/dev/shm); }
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
-    programs rendezvous_slurm rendezvous node_check watch stage_slurm stage node step_srun end_srun unstage
-    end_successor exit
+    programs rendezvous_slurm rendezvous node_check watch stage_slurm stage stage_software node step_srun end_srun
+    unstage end_successor exit
 )
 
 # ===== Below: the same in every job =====

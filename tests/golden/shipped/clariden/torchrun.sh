@@ -17,7 +17,7 @@
 
 # === Environment ===
 job_environment() {
-    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:35; a crash of many processes would leave many large files
+    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:37; a crash of many processes would leave many large files
     private_caches /iopsstor/scratch/cscs/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
@@ -27,20 +27,20 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
     export NCCL_SOCKET_IFNAME=hsn                            # slingshot.yaml:13
-    export TRITON_HOME=/dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" # cscs.yaml:24
+    export TRITON_HOME=/dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" # cscs.yaml:26
     export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:11; without the plugin, the job fails instead of falling back to TCP
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
     export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
-    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:27
-    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:28
-    export NCCL_PROTO='^LL128'                               # cscs.yaml:30; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
-    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:31; MPI's GPU support conflicts with NCCL
-    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:32
-    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:32
-    export OMP_NUM_THREADS=8                                 # cscs.yaml:33; the centre's number in its script for uenvs
+    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:29
+    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:30
+    export NCCL_PROTO='^LL128'                               # cscs.yaml:32; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
+    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:33; MPI's GPU support conflicts with NCCL
+    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:34
+    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:34
+    export OMP_NUM_THREADS=8                                 # cscs.yaml:35; the centre's number in its script for uenvs
 }
 
 # === Rendezvous ===
@@ -52,13 +52,13 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    private_folder /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" || fail '/dev/shm/alice-triton-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # cscs.yaml:24
+    private_folder /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" || fail '/dev/shm/alice-triton-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # cscs.yaml:26
 }
-# cscs.yaml:61. Static rendezvous: ranks follow the order of the nodes.
+# cscs.yaml:63. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
-    ulimit -c 0                                              # cscs.yaml:35; a crash of many processes would leave many large files
+    ulimit -c 0                                              # cscs.yaml:37; a crash of many processes would leave many large files
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m torch.distributed.run \
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \

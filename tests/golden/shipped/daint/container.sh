@@ -17,7 +17,7 @@
 
 # === Environment ===
 job_environment() {
-    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:35; a crash of many processes would leave many large files
+    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:37; a crash of many processes would leave many large files
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -33,12 +33,12 @@ job_environment() {
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
     export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:27; without the plugin, the job fails instead of falling back to TCP
-    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:27
-    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:28
-    export NCCL_PROTO='^LL128'                               # cscs.yaml:30; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
-    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:31; MPI's GPU support conflicts with NCCL
-    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:32
-    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:32
+    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:29
+    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:30
+    export NCCL_PROTO='^LL128'                               # cscs.yaml:32; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
+    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:33; MPI's GPU support conflicts with NCCL
+    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:34
+    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:34
 }
 
 # === Rendezvous ===
@@ -48,18 +48,18 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# cscs.yaml:61. srun starts each process, which takes its rank from the variables set there.
+# cscs.yaml:63. srun starts each process, which takes its rank from the variables set there.
 on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$SLURM_NODEID
-    ulimit -c 0                                              # cscs.yaml:35; a crash of many processes would leave many large files
+    ulimit -c 0                                              # cscs.yaml:37; a crash of many processes would leave many large files
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         bash "$HPC_LAUNCH_ATTEMPT_DIR/bind.sh" exclusive python3 "$HPC_LAUNCH_CODE"/train.py \
         --lr 1e-3
 }
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
-    ulimit -c 0                                              # cscs.yaml:35; a crash of many processes would leave many large files
+    ulimit -c 0                                              # cscs.yaml:37; a crash of many processes would leave many large files
     exec /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         /bin/sh -c 'echo "hpc-launch: started" >&2; exec "$0" "$@" 2>&1' \
         python3 "$@"
