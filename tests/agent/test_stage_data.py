@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -74,6 +75,7 @@ def test_an_archive_or_a_folder_is_unpacked_on_the_node_and_used_again(
     assert command("node", tmp_path / "store", key, disk).stdout.startswith("staged ")
 
 
+@pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="no mksquashfs")
 @pytest.mark.parametrize("how", ["auto", "mount", "copy"])
 @pytest.mark.parametrize("inside", [False, True])
 def test_an_image_is_mounted_where_it_is_or_from_its_copy(

@@ -197,3 +197,36 @@ def test_an_image_that_is_a_folder_is_not_staged_like_an_environment(tmp_path: P
         check=True,
     )
     assert (done.stdout, done.stderr) == (f"not staged: {folder} is not a file\n", "")
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "asked", "said"),
+    [
+        ([], 0, "setstripe -E 64M -c 1 {0}", ""),
+        (["step-1"], 0, "", ""),
+        (
+            [],
+            1,
+            "setstripe -E 64M -c 1 {0}",
+            "warning: cannot stripe {0} as the site recommends (lfs setstripe -E 64M -c 1)",
+        ),
+    ],
+    ids=["new", "in use", "refused"],
+)
+def test_only_a_checkpoint_folder_without_files_is_striped(
+    files: list[str], code: int, asked: str, said: str, tmp_path: Path
+) -> None:
+    """`lfs` is a stand-in: the tests have no Lustre."""
+    folder = tmp_path / "check points"
+    for name in files:
+        (folder / name).mkdir(parents=True)
+    (tmp_path / "lfs").write_text(f'#!/bin/sh\necho "$*" >asked\nexit {code}\n')
+    (tmp_path / "lfs").chmod(0o755)
+    stubs = f"say() {{ echo \"$*\"; }}\ncheckpoints='{folder}' job_stripe=(-E 64M -c 1)\n"
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = ["bash", "-ec", stubs + part("stripe")]
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == (said.format(folder), "")
+    found = (tmp_path / "asked").read_text().strip() if (tmp_path / "asked").exists() else ""
+    assert found == asked.format(folder)
+    assert folder.is_dir()
