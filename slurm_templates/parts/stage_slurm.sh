@@ -13,7 +13,7 @@ stage_broadcast() { # many nodes: Slurm forwards the archive from node to node, 
     stage_within $((stage_time + 10)) timeout -k 5 "$stage_time" sbcast --force "$stage_archive" "$root/$stage_key.sbcast" </dev/null >>"$stage_log" 2>&1
 }
 stage_on_nodes() { # SECONDS SCRIPT LOG: in the background. A hanging copy holds nothing of the training, and a step that ends nothing of the copy
-    exec env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 5 "$1" srun --job-name=hpc-launch "${on_hosts[@]}" --overlap --mem=0 --wait=0 \
+    exec env -u HPC_LAUNCH_NODE -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 5 "$1" srun --job-name=hpc-launch "${on_hosts[@]}" --overlap --mem=0 --wait=0 \
         --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
         --no-kill --kill-on-bad-exit=0 bash "$2" >>"$3" 2>&1
 }

@@ -1,6 +1,7 @@
 
 # --- Unmount the data; remove copies after the last attempt, and those in memory after each ---
 if [ -n "${data_holder:-}" ]; then
+    (echo >&"$data_pipe") 2>/dev/null # a process that has not ended may hold the other end, too
     exec {data_pipe}>&-
     stage_within 30 tail --pid="$data_holder" -s 0.1 -f /dev/null
 fi
