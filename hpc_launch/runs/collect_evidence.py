@@ -240,8 +240,8 @@ def _from_accounting(files: AttemptFiles) -> JobRecord | None:
     if files.job_id is None or not files.job_id.split("_")[0].isdecimal() or info is None or info.scheduler != "slurm":
         return None
     from hpc_launch.schedulers.slurm.parse_jobs import pick
-    from hpc_launch.schedulers.slurm.query_jobs import from_sacct_by_id
     from hpc_launch.schedulers.slurm.run_command import on_cluster
+    from hpc_launch.schedulers.slurm.slurm_scheduler import from_sacct_by_id
 
     with on_cluster(info.cluster):
         record = pick(files.job_id, from_sacct_by_id([files.job_id]))

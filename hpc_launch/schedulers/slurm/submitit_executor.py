@@ -27,10 +27,10 @@ from hpc_launch.base.errors import (
 from hpc_launch.base.files import state_folder
 from hpc_launch.base.run_program import run_program
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
-from hpc_launch.schedulers.slurm import query_jobs
 from hpc_launch.schedulers.slurm.run_command import NOT_HERE, selected_cluster, submission_environment
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S, shared_answer
 from hpc_launch.schedulers.slurm.slurm_reasons import refusal
+from hpc_launch.schedulers.slurm.slurm_scheduler import query_jobs
 
 # By default, importing Submitit adds a stdout handler to its logger.
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
@@ -104,7 +104,7 @@ class Watcher(SlurmInfoWatcher):
 
     def refresh(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         """Query these jobs; returns the known ones by id. Raises Unreachable."""
-        return shared_answer().about(job_ids, query_jobs.ask, fresh=fresh)
+        return shared_answer().about(job_ids, query_jobs, fresh=fresh)
 
     def update(self) -> None:
         found = self.refresh(self._registered)
