@@ -10,6 +10,7 @@ stage_broadcast() { # many nodes: Slurm forwards the archive from node to node, 
     [ "$(grep -cE '^(needed|reused) ' "$needed")" -eq "$stage_count" ] || return
     root=$(sed -n 's/^needed //p' "$needed" | sort -u)
     case $root in '' | *$'\n'*) return ;; esac
+    say "Slurm forwards $stage_archive to $stage_count nodes"
     stage_within $((stage_time + 10)) timeout -k 5 "$stage_time" sbcast --force "$stage_archive" "$root/$stage_key.sbcast" </dev/null >>"$stage_log" 2>&1
 }
 stage_on_nodes() { # SECONDS SCRIPT LOG: in the background. A hanging copy holds nothing of the training, and a step that ends nothing of the copy

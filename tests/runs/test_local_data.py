@@ -96,6 +96,25 @@ def test_an_archive_that_no_node_can_unpack_ends_the_run_before_the_training(tmp
     assert left(tmp_path) == [name for name in left(tmp_path) if name.endswith(".lock")]
 
 
+@pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="no mksquashfs")
+def test_a_node_that_cannot_mount_an_image_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    write(tmp_path, "corpus.sqsh", LIST)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in map(Path, reversed(os.environ["PATH"].split(os.pathsep))):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if not path.name.startswith("squashfuse"):
+                (programs / path.name).unlink(missing_ok=True)
+                (programs / path.name).symlink_to(path)
+    assert launch(tmp_path, "submit", "job.yaml", "--wait", PATH=str(programs)).returncode == 1
+    (attempt,) = json.loads(launch(tmp_path, "status", "@last", "--json").stdout)["attempts"]
+    assert (attempt["class"], attempt["verdict"]) == ("data_error", "STOP")
+    node, image = os.uname().nodename, f"{tmp_path}/corpus.sqsh"
+    assert (
+        f"data not staged: {node}: no squashfuse, which mounts {image}: no training" in attempt["evidence"][0]["text"]
+    )
+
+
 def test_a_folder_that_cannot_be_copied_is_read_where_it_is(tmp_path: Path) -> None:
     write(tmp_path, "corpus", LIST)
     (tmp_path / "corpus" / "beside").symlink_to("nowhere")
