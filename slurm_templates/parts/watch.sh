@@ -13,7 +13,8 @@ watched() { # COMMAND...
             { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
         fi 2>/dev/null
         [ -n "$input" ] || exec {input}</dev/null
-        "$python" -I "$agent" watch "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank:-0}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        # Of little weight beside the training, which may use all CPUs.
+        nice -n 10 "$python" -I "$agent" watch "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank:-0}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
         exec {input}<&-
     fi
     exec "$@"

@@ -62,6 +62,24 @@ def test_nothing_is_left_after_a_kill(user: SshUser, victim: str, node: str) -> 
     assert status["state"] != "COMPLETED"
 
 
+@pytest.mark.parametrize("by_ssh", [False, True])
+def test_only_a_submission_on_the_first_host_itself_needs_no_login_there(user: SshUser, by_ssh: bool) -> None:
+    """A container has the host's address, too, and a login leads out of it."""
+    user.profile("hosts: {n1: 1}")
+    words = ["hpc-launch", "submit", job(user, SLEEPS, "srun", nodes=1)]
+    around = ["unshare", *["--mount"][:by_ssh], "setpriv", f"--reuid={user.cluster.uid}", f"--regid={user.cluster.uid}"]
+    env = {**user.cluster.environment(), **user.env}
+    done = user.cluster.run([*around, "--clear-groups", *words], node="n1", user="root", cwd=user.home, env=env)
+    assert done.returncode == 0, done.stderr
+    [state] = user.home.glob("runs/*/attempts/001/local.json")
+    supervisor = json.loads(state.read_text())["pid"]
+    environment = user.cluster.node_exec("n1", ["cat", f"/proc/{supervisor}/environ"]).stdout
+    assert ("SSH_CONNECTION=" in environment) == by_ssh, environment
+    wait_for_ranks(user, 1)
+    assert user.launch("cancel", "@last").returncode == 0
+    user.nothing_left()
+
+
 def test_a_host_that_the_first_one_cannot_reach_is_refused_by_name(user: SshUser) -> None:
     user.profile("hosts: {n1: 1, missing-host: 1, lost-host: 1}")
     done = user.launch("submit", job(user, SLEEPS, "torchrun"))

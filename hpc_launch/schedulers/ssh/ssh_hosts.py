@@ -2,11 +2,12 @@
 
     python -m hpc_launch.schedulers.ssh.ssh_hosts state|cancel|warn JOB_ID ATTEMPT_FOLDER
     python -m hpc_launch.schedulers.ssh.ssh_hosts check RUN_FOLDER HOST...
-    python -m hpc_launch.schedulers.ssh.ssh_hosts start RUN_FOLDER JOB_ID HOST... SUPERVISOR ARGUMENT...
+    python -m hpc_launch.schedulers.ssh.ssh_hosts start|start-here RUN_FOLDER JOB_ID HOST... SUPERVISOR ARGUMENT...
 
 `check` prints a line of JSON for each host that cannot be reached from here, or that another run uses; `start` does so,
-too, and becomes the supervisor of the job if there is none. The others print the state as one line of JSON, or nothing
-if there is none. On this host, the loss of the supervisor is noticed and ends the job.
+too, and becomes the supervisor of the job if there is none; `start-here` only where a login to the first host leads to
+this user on this machine. The others print the state as one line of JSON, or nothing if there is none. On this host,
+the loss of the supervisor is noticed and ends the job.
 
 By the user's own ssh with its configuration. A host need not be trusted: what it prints at login is dropped, and its
 answer is bounded. Who uses the hosts of a site without a scheduler is known by the leases that lie on them.
@@ -192,8 +193,9 @@ def holders_of(run: str, leases: Mapping[str, HostLeases]) -> dict[str, list[str
 
 
 TWICE_HINT = "keep one of its names"
-MACHINE = 'echo "$(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/net)"'
-"""Prints what two names of one machine have in common, as agent/describe_host.py does."""
+MACHINE = "cat /proc/sys/kernel/random/boot_id; readlink /proc/self/ns/{net,pid,mnt}; echo $UID"
+"""Prints in two lines what the names of one machine have in common, as agent/describe_host.py does, and in three what a
+container and another user do not share with it."""
 _MACHINE = re.compile(r"[0-9a-f-]{36} net:\[\d+\]")
 
 
@@ -201,7 +203,8 @@ def one_machine(machines: Mapping[str, str]) -> dict[str, str]:
     """The hosts that are the machine of an earlier one, with a message. `machines`: what MACHINE printed on each."""
     first: dict[str, str] = {}
     found = {}
-    for host, machine in machines.items():
+    for host, text in machines.items():
+        machine = " ".join(text.split()[:2])
         if _MACHINE.fullmatch(machine) and first.setdefault(machine, host) != host:
             found[host] = f"{host} and {first[machine]} are two names of one machine"
     return found
@@ -210,6 +213,14 @@ def one_machine(machines: Mapping[str, str]) -> dict[str, str]:
 _NAME = "hpc_launch.schedulers.ssh.ssh_hosts"
 REFUSED = os.EX_UNAVAILABLE
 """The exit code of `start` with problems."""
+OTHER_MACHINE = os.EX_NOHOST
+"""That of `start-here` where the first host is another machine."""
+HERE = (
+    "bash",
+    "-c",
+    'cd && exec env -i HOME="$HOME" USER="$USER" LOGNAME="$LOGNAME" SHELL="$SHELL" PATH="$PATH" bash -s',
+)
+"""In place of `ssh`: bash on this machine, as after a login."""
 _LONGEST = 500
 
 
@@ -281,20 +292,29 @@ def problem_of(host: str, run_folder: str, first: str, ssh: Sequence[str] = SSH)
         return HostProblem(host, str(error), error.hint), ""
     except (OSError, subprocess.TimeoutExpired):
         return HostProblem(host, f"{host} does not answer over ssh"), ""
-    machine, *used = answer.output.splitlines() or [""]
+    output = answer.output.splitlines()
+    machine, used = " ".join(output[:5]), output[5:]
     if answer.code != 0:
         return HostProblem(host, f"{host}: {answer.error or f'exit code {answer.code}'}"), machine
     hint = "exclude it (`--set exclude=[HOST]`), or wait for the other run"
     return (HostProblem(host, f"{host}: {used[0]}", hint) if used else None), machine
 
 
-def seen_from_here(hosts: Sequence[str], run_folder: str, ssh: Sequence[str] = SSH) -> list[HostProblem]:
-    """The same of each host, and those that are one machine."""
+def _this_machine() -> str:
+    spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("net", "pid", "mnt")]
+    return " ".join([Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(), *spaces, str(os.getuid())])
+
+
+def seen_from_here(
+    hosts: Sequence[str], run_folder: str, ssh: Sequence[str] = SSH
+) -> tuple[list[HostProblem], dict[str, str]]:
+    """The same of each host, and those that are one machine; and the machines."""
     with ThreadPoolExecutor(max_workers=32) as pool:
         found = list(pool.map(lambda host: problem_of(host, run_folder, hosts[0], ssh), hosts))
-    twice = one_machine(dict(zip(hosts, (machine for _, machine in found), strict=True)))
+    machines = dict(zip(hosts, (machine for _, machine in found), strict=True))
+    twice = one_machine(machines)
     problems = [HostProblem(host, f"{FindingCode.INVALID_HOSTFILE} {text}", TWICE_HINT) for host, text in twice.items()]
-    return [*filter(None, (problem for problem, _ in found)), *problems]
+    return [*filter(None, (problem for problem, _ in found)), *problems], machines
 
 
 def tell(problems: Sequence[HostProblem]) -> None:
@@ -307,12 +327,14 @@ def main(arguments: list[str]) -> int:
     """Do it."""
     action, *words = arguments
     if action == "check":
-        tell(seen_from_here(words[1:], words[0]))
+        tell(seen_from_here(words[1:], words[0])[0])
         return 0
-    if action == "start":
+    if action in {"start", "start-here"}:
         run_folder, job_id, *words = words
         end = words.index(SUPERVISOR)
-        problems = seen_from_here(words[:end], run_folder, ssh_of(job_id, make=True))
+        problems, machines = seen_from_here(words[:end], run_folder, ssh_of(job_id, make=True))
+        if action == "start-here" and machines[words[0]] != _this_machine():
+            return OTHER_MACHINE
         tell(problems)
         return REFUSED if problems else supervise(words[end + 1 :])
     from hpc_launch.schedulers.local.local_scheduler import state_after

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,8 @@ from hpc_launch.schedulers.local.supervisor import SUPERVISOR
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.run_command import submission_environment
 from hpc_launch.schedulers.ssh.ssh_hosts import (
+    HERE,
+    OTHER_MACHINE,
     REFUSED,
     SSH,
     TIMEOUT_S,
@@ -73,14 +76,20 @@ class SshScheduler(LocalScheduler):
         return super().submit(submission)
 
     def start(self, entry: LocalJob, submission: Submission) -> tuple[int, str]:
-        """By one connection to the first host, which checks the hosts and then becomes the supervisor."""
+        """By one connection to the first host, unless that is this machine: it checks the hosts, and becomes the
+        supervisor."""
         host, folder, command = entry.hosts[0], entry.folder, supervisor_command(entry, submission)
         shared = hosts_of(submission.script)[1]
         spares = spares_of(submission.script) if folder.name == FIRST else ()  # later it goes on without one
         words = ["" if shared else str(folder.parents[1]), entry.job_id, *entry.hosts, *spares]
         begin = exports(submission.environment)
+        words += command[command.index(SUPERVISOR) :]
         try:
-            answer = on_host(host, [*begin, call("start", *words, *command[command.index(SUPERVISOR) :])], START_S)
+            answer = None
+            if _has_address(host):
+                answer = on_host(host, [*begin, call("start-here", *words)], START_S, ssh=HERE)
+            if answer is None or answer.code == OTHER_MACHINE:
+                answer = on_host(host, [*begin, call("start", *words)], START_S)
             if answer.code == os.EX_IOERR and hand_over_run(folder, host, entry.job_id):
                 back = quote(str(folder.parents[1] / ELSEWHERE))  # the host may have had the run before
                 answer = on_host(host, [f"rm -f {back}", *begin, exec_line(command)])
@@ -185,6 +194,16 @@ class SshScheduler(LocalScheduler):
             return msgspec.json.decode(answer.output, type=LocalState)
         except msgspec.MsgspecError as error:
             raise Unreachable(f"{host} gave an unexpected answer: {error}") from error
+
+
+def _has_address(host: str) -> bool:
+    """Whether a host's name is an address of this machine, which may also lead elsewhere, by ssh's configuration."""
+    with suppress(OSError, UnicodeError):
+        for family, kind, *_, address in socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind) as one:
+                one.bind(address)  # possible with one's own addresses only
+                return True
+    return False
 
 
 def is_here(entry: LocalJob) -> bool:
