@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=c23g                                     # claix-2023.yaml:38; third party, 2026-08-31
+#SBATCH --partition=c23g                                     # claix-2023.yaml:40; third party, 2026-08-31
 #SBATCH --account=rwth0123                                   # user.yaml:61
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # claix-2023.yaml:28; third party, 2026-08-31
-#SBATCH --gres=gpu:4                                         # claix-2023.yaml:32; third party, 2026-08-31
+#SBATCH --cpus-per-task=96                                   # claix-2023.yaml:29; third party, 2026-08-31
+#SBATCH --gres=gpu:4                                         # claix-2023.yaml:34; third party, 2026-08-31
 #SBATCH --mem=488G                                           # 4 GPUs with 122G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
@@ -90,7 +90,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=96 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=499800 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=APPTAINERENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT

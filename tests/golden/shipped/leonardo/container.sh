@@ -8,16 +8,17 @@
 # leonardo.yaml: node_classes: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 # leonardo.yaml: queues.debug.limits: third party, 2026-11-26; public notes of two users on docs.hpc.cineca.it/hpc/leonardo.html in 2026; a copy of 2025 has two nodes
 # leonardo.yaml: queues.debug.max_submitted: third party, 2026-11-26; public notes of two users on docs.hpc.cineca.it/hpc/leonardo.html in 2026
+# leonardo.yaml: queues.debug.gpus_per_user: third party, 2026-09-18; public notes of a group with the limits that Slurm prints for the QOS
 # leonardo.yaml: queues.long.limits: third party, 2026-11-26; docs.hpc.cineca.it/hpc/leonardo.html, after a copy of 2025 and public notes of two users in 2026: 8 nodes, 32 GPUs per project
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=boost_usr_prod                           # leonardo.yaml:41
+#SBATCH --partition=boost_usr_prod                           # leonardo.yaml:42
 #SBATCH --account=abc_0001                                   # user.yaml:27
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=32                                   # leonardo.yaml:31; third party, 2024-10-24
-#SBATCH --gres=gpu:4                                         # leonardo.yaml:35; third party, 2024-10-24
+#SBATCH --cpus-per-task=32                                   # leonardo.yaml:32; third party, 2024-10-24
+#SBATCH --gres=gpu:4                                         # leonardo.yaml:36; third party, 2024-10-24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
