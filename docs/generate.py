@@ -24,9 +24,8 @@ from hpc_launch.base import errors
 from hpc_launch.cli import terminal
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.diagnose.rulebook import shipped
-from hpc_launch.job.group_keys import Stages
+from hpc_launch.job.group_keys import Ready, Role, Stages
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.roles import Ready, Role
 from hpc_launch.job.type_hints import Scalar, descriptions
 from hpc_launch.job.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
 from hpc_launch.plugins.entry_points import BUILT_IN

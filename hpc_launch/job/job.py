@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, Struct
 
 from hpc_launch.job.container import Code, Container, Data, Environment
-from hpc_launch.job.group_keys import Sweep
+from hpc_launch.job.group_keys import Role, Sweep
 from hpc_launch.job.launcher import Launcher, Parallel, Strategy
 from hpc_launch.job.model import Model
 from hpc_launch.job.retry import Retry
-from hpc_launch.job.roles import Role
 from hpc_launch.job.type_hints import NAME_PATTERN, Duration, Mebibytes, Scalar, Seconds, VariableName, short_form
 
 NotifyEvent = Literal["start", "first_step", "end", "stop", "no_progress"]

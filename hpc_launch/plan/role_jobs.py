@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from hpc_launch.base.findings import Finding, FindingCode
 from hpc_launch.job.document import KeyPath, rule
+from hpc_launch.job.group_keys import OWN_KEYS, ROLE_NAME, Ready, Role
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.launcher import Launcher
 from hpc_launch.job.merge import Layer, merge, sublayer
 from hpc_launch.job.reader import read
-from hpc_launch.job.roles import OWN_KEYS, ROLE_NAME, Ready, Role
 from hpc_launch.job.shell_text import Var
 from hpc_launch.job.units import counted
 from hpc_launch.plan.job_size import job_size
