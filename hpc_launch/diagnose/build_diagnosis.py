@@ -7,7 +7,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from hpc_launch.diagnose import diagnosis, evidence_order, log_candidates, torchrun_failures
+from hpc_launch.diagnose import diagnosis, evidence_order, log_candidates
 from hpc_launch.diagnose.diagnosis import (
     CONSEQUENCE,
     NODE_CHECK,
@@ -22,6 +22,7 @@ from hpc_launch.diagnose.diagnosis import (
     Quote,
 )
 from hpc_launch.diagnose.evidence import Evidence
+from hpc_launch.diagnose.rule_hits import from_workers
 from hpc_launch.diagnose.rulebook import Rulebook
 
 
@@ -42,7 +43,7 @@ class DiagnosisInput:
         evidence = self.evidence
         return [
             *self._from_logs[0],
-            *torchrun_failures.from_workers(evidence, self.rules),
+            *from_workers(evidence, self.rules),
             *diagnosis.from_scheduler(evidence),
             *evidence_order.from_notes(evidence.notes),
         ]

@@ -24,7 +24,7 @@ from hpc_launch.diagnose.diagnosis import CONSEQUENCE, SYMPTOM, Candidate, Quote
 from hpc_launch.diagnose.evidence import AgentNote, Evidence, NodeExit, WorkerFailure
 from hpc_launch.diagnose.log_candidates import ENDED_BY_OTHERS, counted
 from hpc_launch.diagnose.root_cause import choose, compared, without_a_line
-from hpc_launch.diagnose.torchrun_failures import workers_of
+from hpc_launch.diagnose.rule_hits import workers_of
 
 _NAMES_FIRST = frozenset({"mpi-abort", "launcher-first"})
 """The rules for what launchers report of a rank that ended before the others."""

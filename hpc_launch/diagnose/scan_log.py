@@ -18,9 +18,8 @@ from hpc_launch.diagnose.evidence import LogScan
 from hpc_launch.diagnose.furthest_step import ProgressMeter
 from hpc_launch.diagnose.line_kind import Episodes, Kind, line_kind
 from hpc_launch.diagnose.log_line import line_pattern, line_time, parse, plain, year_of
-from hpc_launch.diagnose.rule_hits import RuleHits, Tracebacks
+from hpc_launch.diagnose.rule_hits import RuleHits, Tracebacks, WorkerBlocks
 from hpc_launch.diagnose.rulebook import DIGITS, LANDMARKS, Rulebook
-from hpc_launch.diagnose.torchrun_failures import WorkerBlocks
 
 UNITS = 100_000_000
 """The work for one log, about five seconds: characters that expressions search. Ordinary logs take a tenth of it."""
