@@ -94,6 +94,7 @@ LOGIN_NODES = {
     "br012.ib.bridges2.psc.edu": "bridges-2",
     "dt-login03.delta.ncsa.illinois.edu": "delta",
     "gh-login01.delta.ncsa.illinois.edu": "deltaai",
+    "kl2.hsn.cm.kestrel.hpc.nlr.gov": "kestrel",
     "kl5.hpc.nlr.gov": "kestrel",
     "login01.expanse.sdsc.edu": "expanse",
     "login01.leonardo.local": "leonardo",

@@ -2,17 +2,18 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site anvil: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# anvil.yaml: queues.ai.about: third party, 2026-11-26; public records of users whose jobs Slurm rejected in 2026
 # anvil.yaml: node_classes.a100.account_suffix: third party, 2026-06-20; public notes of users, who checked them on the system
 # anvil.yaml: node_classes.h100.account_suffix: third party, 2026-06-20; public notes of users, who checked them on the system
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # anvil.yaml:50
+#SBATCH --partition=gpu                                      # anvil.yaml:51
 #SBATCH --account=abc123-gpu                                 # user.yaml:58
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # anvil.yaml:30
-#SBATCH --gpus-per-node=4                                    # anvil.yaml:34
+#SBATCH --cpus-per-task=128                                  # anvil.yaml:31
+#SBATCH --gpus-per-node=4                                    # anvil.yaml:35
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -2,6 +2,7 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site deltaai: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# ncsa.yaml: paths.projects: third party, 2026-07-18; what `quota` printed on Delta on 2026-07-18, in public notes; public scripts on DeltaAI
 # deltaai.yaml: all other facts: third party, 2026-11-26; public scripts with the lines `#SBATCH --partition=ghx4` and an account ending in -dtai-gh
 
 # === Slurm options ===
@@ -30,7 +31,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=72                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn                            # ncsa.yaml:15
+    export NCCL_SOCKET_IFNAME=hsn                            # ncsa.yaml:16
     export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:11; without the plugin, the job fails instead of falling back to TCP
 }
 

@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu-h100                                 # horeka.yaml:37; third party, 2026-10-01
+#SBATCH --partition=gpu-h100                                 # horeka.yaml:38; third party, 2026-10-01
 #SBATCH --account=hk-project-abc                             # user.yaml:53
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # horeka.yaml:26; third party, 2026-10-01
-#SBATCH --gres=gpu:4                                         # horeka.yaml:31; third party, 2026-10-01
+#SBATCH --cpus-per-task=64                                   # horeka.yaml:27; third party, 2026-10-01
+#SBATCH --gres=gpu:4                                         # horeka.yaml:32; third party, 2026-10-01
 #SBATCH --mem=750G                                           # 4 GPUs with 192000M each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
