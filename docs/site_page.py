@@ -64,6 +64,8 @@ def _head(site: SiteProfile) -> Iterator[str]:
         after = f" Its successor is [{life.successor}]({life.successor}.md)." if life.successor else ""
         by = f", by {life.retires_on}" if life.retires_on else ""
         yield f"\n**The system is {life.state}**{by}.{after} {life.note}"
+    elif life.note:
+        yield f"\n{life.note[0].upper()}{life.note[1:]}."
     yield ""
     yield (
         f"Scripts that the common example job gets on this site: [torchrun]({SCRIPTS}/{site.name}/torchrun.sh), "

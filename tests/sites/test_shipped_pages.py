@@ -60,5 +60,10 @@ def test_a_default_of_hpc_launch_is_not_shown_as_a_fact() -> None:
     assert "- runtime: `singularity`" in made()[HERE / "jean-zay.md"]
 
 
+def test_a_page_tells_what_a_system_in_service_replaces() -> None:
+    head = made()[HERE / "horeka.md"].partition("\n## ")[0]
+    assert "HoreKa 2 takes the place of HoreKa, which is switched off on 2026-12-01" in head
+
+
 def test_there_are_75_systems_or_more() -> None:
     assert len([one for one in shipped_profiles() if one.profile.kind == "system"]) >= 75
