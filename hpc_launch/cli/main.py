@@ -87,7 +87,7 @@ MODULES = {
     **dict.fromkeys(("why", "report", "logs"), "why"),
     **dict.fromkeys(("shell", "stacks"), "shell"),
     **dict.fromkeys(("doctor", "drill", "notify"), "doctor"),
-    "completion": "shared_options",
+    **dict.fromkeys(("completion", "mcp"), "shared_options"),
 }
 """The modules with several verbs, where each is called `VERB_command`. Others have the name of their verb."""
 

@@ -1,4 +1,7 @@
-"""Options, arguments and completions that several verbs share, and groups that import a command when it is called."""
+"""Options, arguments and completions that several verbs share, and groups that import a command when it is called.
+
+The verbs that only hand on to another program: a shell, or an assistant.
+"""
 
 from __future__ import annotations
 
@@ -280,3 +283,23 @@ def completion_command(shell: str) -> None:
     if completion is None:
         raise click.UsageError(f"click has no completion for {shell}")
     click.echo(completion(group, {}, "hpc-launch", VARIABLE).source())
+
+
+@click.command("mcp")
+def mcp_command() -> None:
+    """Serve assistants over the Model Context Protocol (MCP), on stdin and stdout.
+
+    They read: validate, plan, render, status, list, logs, why, report. With a section `agents:` in user.yaml they also
+    submit, within its limits, and cancel and resubmit what they have submitted. Start it in the folder of the project:
+    job files elsewhere are not read.
+
+    \b
+    hpc-launch mcp
+    """
+    try:
+        from hpc_launch.mcp_server.server import serve
+    except ModuleNotFoundError as error:
+        from hpc_launch.base.errors import UsageError
+
+        raise UsageError(f"{error.name} is not installed", "pip install 'hpc-launch[mcp]'") from None
+    serve()
