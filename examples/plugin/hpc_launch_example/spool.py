@@ -6,11 +6,9 @@ queue.sh holds.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -48,17 +46,15 @@ class SpoolScheduler(Scheduler):
         except (OSError, UnicodeError) as error:
             raise NotWritten(f"cannot prepare the job: {error}") from error
         delay = next((one.partition("+")[2] for one in submission.options if one.startswith("--begin=now+")), "0")
-        times = (delay, submission.time_limit_s, submission.signal_before_s)
-        words = [str(job), str(submission.folder.absolute()), *(str(int(value or 0)) for value in times)]
+        times = (int(value or 0) for value in (delay, submission.time_limit_s, submission.signal_before_s))
+        command = ["setsid", "--fork", "bash", *map(str, (QUEUE, job, submission.folder.absolute(), *times))]
         environment = submission.job_environment(f"spool-{job.name}")
         quiet = subprocess.DEVNULL
-        try:
-            command = ["setsid", "--fork", "bash", str(QUEUE), *words]
-            subprocess.run(command, env=environment, stdin=lock, stdout=quiet, stderr=quiet, check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise SubmitRefused(f"cannot start queue.sh: {error}", "install util-linux, which has setsid") from error
-        finally:
-            lock.close()
+        with lock:
+            try:
+                subprocess.run(command, env=environment, stdin=lock, stdout=quiet, stderr=quiet, check=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                raise SubmitRefused(f"cannot start queue.sh: {error}", "install util-linux, with setsid") from error
         return f"spool-{job.name}"
 
     def find(self, job_name: str) -> list[JobRecord]:
@@ -85,18 +81,14 @@ class SpoolScheduler(Scheduler):
     def _new_job(self, name: str) -> tuple[Path, BinaryIO]:
         """A job's folder and its lock, held: no later job finds it without one."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(dir=self._folder))
-        (new / "name").write_text(name, "utf-8")
-        lock = (new / "lock").open("wb")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        number = max((int(job.name) for job in self._jobs()), default=0) + 1
-        while True:
-            try:
-                return new.rename(self._folder / str(number)), lock
-            except OSError as error:
-                if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
-                    raise
-                number += 1
+        with (self._folder / "submitting").open("w") as one_at_a_time:
+            fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+            job = self._folder / str(max((int(job.name) for job in self._jobs()), default=0) + 1)
+            job.mkdir()
+            (job / "name").write_text(name, "utf-8")
+            lock = (job / "lock").open("wb")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        return job, lock
 
     def _jobs(self) -> Iterator[Path]:
         try:
