@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
@@ -121,6 +122,7 @@ def test_it_starts_nothing_and_imports_nothing(job: Job) -> None:
 
 TRAINING = """
 import sys
+import time
 import torch, torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 dist.init_process_group("gloo")
@@ -263,3 +265,18 @@ def test_only_rank_0_continues_the_run_of_wandb(job: Job, rank: str, own: str, e
     run = job.folder.name
     variables = {"WANDB_RUN_ID": own.format(run=run), "WANDB_RESUME": "allow", "HPC_LAUNCH_RUN_DIR": str(job.folder)}
     assert job.run("-c", code, RANK=rank, **variables) == expected.format(run=run)
+
+
+def test_a_process_that_starts_before_the_first_one_of_its_node_waits_for_the_pipe(tmp_path: Path) -> None:
+    part = Path(__file__).parents[2] / "slurm_templates" / "parts" / "watch.sh"
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "agent.pyz").touch()
+    made = f"attempt_dir={tmp_path} job_node_rank=NODE job_phases=1 job_watch=(); . {part}"
+    subprocess.run(["bash", "-c", made], check=True)
+    folders = {"HPC_LAUNCH_RUN_DIR": str(tmp_path), "HPC_LAUNCH_ATTEMPT_DIR": str(tmp_path), "NODE": "0"}
+    env = {**os.environ, **folders}
+    words = ["bash", str(tmp_path / "watch.sh"), "bash", "-c", '[ -p "$HPC_LAUNCH_PHASE_PIPE" ]']
+    with subprocess.Popen(words, env={**env, "LOCAL_RANK": "1"}) as second:
+        time.sleep(0.3)
+        assert subprocess.run(words, env={**env, "LOCAL_RANK": "0"}, check=False).returncode == 0
+        assert second.wait() == 0
