@@ -13,7 +13,7 @@ from hpc_launch.api.run_calls import wait as wait_for
 from hpc_launch.api.run_object import Run
 from hpc_launch.cli.shared_options import echo_json, is_set
 from hpc_launch.cli.terminal import INTERRUPTED, TERMINAL, print_note, run_there
-from hpc_launch.performance.slow_training import run_efficiency
+from hpc_launch.performance.efficiency import run_efficiency
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.service.poll import is_group

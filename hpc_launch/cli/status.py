@@ -14,8 +14,8 @@ from hpc_launch.api.run_calls import runs as list_runs
 from hpc_launch.cli.follow import follow
 from hpc_launch.cli.shared_options import complete_run, complete_site, echo_answer, echo_json, json_option, seconds
 from hpc_launch.cli.terminal import TERMINAL, print_note
+from hpc_launch.performance.efficiency import run_efficiency
 from hpc_launch.performance.run_times import run_times
-from hpc_launch.performance.slow_training import run_efficiency
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus
 from hpc_launch.runs.groups.sweep_status import SweepStatus
 from hpc_launch.runs.layout import RunFolder

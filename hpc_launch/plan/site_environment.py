@@ -14,8 +14,8 @@ from hpc_launch.plan.environment import fabric_variables, latest
 from hpc_launch.plan.job_size import condition_facts, profile_parts
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import JobSize, PlanDraft, ValueFiller
+from hpc_launch.sites.folders import CACHE_VARIABLES
 from hpc_launch.sites.job_settings import ConditionFacts, PreludeStep, Setting, holds
-from hpc_launch.sites.network import CACHE_VARIABLES
 from hpc_launch.sites.provenance import third_party_note
 
 _ULIMITS = {"stack": "-s", "locked-memory": "-l", "open-files": "-n", "processes": "-u", "core": "-c"}

@@ -25,7 +25,7 @@ from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
 from hpc_launch.runs.node_health_store import owner
 from hpc_launch.runtimes.container_runtimes import ContainerPlan, runtime_of
 from hpc_launch.sites import this_machine
-from hpc_launch.sites.network import Containers
+from hpc_launch.sites.folders import Containers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import Fabric
 from hpc_launch.sites.read_profile import load_site_profile

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from hpc_launch.job.type_hints import NAME_PATTERN, LauncherName, SchedulerName, short_form
+from hpc_launch.sites.folders import Cache, Containers, Folder
 from hpc_launch.sites.job_settings import LauncherAdvice, LinkedRule, Options, PreludeStep, Setting, SiteOption, Stack
-from hpc_launch.sites.network import HOST_NAME, Cache, Containers, Folder, Launch, Network, SshHost
+from hpc_launch.sites.network import HOST_NAME, Launch, Network, SshHost
 from hpc_launch.sites.provenance import Day, Fact, Lifecycle, Published
 from hpc_launch.sites.queues import Account, Fabric, Internet, NodeClass, Queue
 

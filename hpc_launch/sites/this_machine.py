@@ -25,7 +25,8 @@ from hpc_launch.job.container import Environment
 from hpc_launch.job.hostlist import SlotHost, expand, filter_hosts, names_or_text, read_hostfile
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
-from hpc_launch.sites.network import MAX_PATH, Image, JobHost, SshHost
+from hpc_launch.sites.folders import MAX_PATH, Image
+from hpc_launch.sites.network import JobHost, SshHost
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import Site
 from hpc_launch.sites.resolved import Logins, Submitter

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.performance.slow_training import Efficiency
+from hpc_launch.performance.efficiency import Efficiency
 from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import RankLogLine, log_files

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from hpc_launch.job.sweep_points import SweepPoint, label, short_names
 from hpc_launch.job.units import counted
-from hpc_launch.performance.slow_training import Efficiency
+from hpc_launch.performance.efficiency import Efficiency
 from hpc_launch.performance.time_account import CATEGORIES, TimeAccount
 from hpc_launch.runs.groups.group_folder import StageRecord
 from hpc_launch.runs.groups.pipeline_status import PipelineStatus

@@ -12,7 +12,7 @@ import pytest
 from hpc_launch.agent.notify import text
 from hpc_launch.agent.notify_event import gpu_samples, uses_of
 from hpc_launch.agent.notify_job import JobNotices
-from hpc_launch.performance.slow_training import Efficiency, cpus_between, run_efficiency
+from hpc_launch.performance.efficiency import Efficiency, cpus_between, run_efficiency
 from tests.view.sampled_run import sampled_run
 
 GOOD = {"gpu_use": 0.9, "gpus": 8, "memory": 400.0, "memory_requested": 480.0, "time": 3000.0, "time_requested": 3600}
