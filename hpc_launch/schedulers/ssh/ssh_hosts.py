@@ -32,6 +32,7 @@ from hpc_launch.agent.lease import FOLDER, PREFIX
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.installed import AGENT, module_command, read_shipped
+from hpc_launch.base.run_program import run_program
 from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.local.supervisor import SUPERVISOR
 from hpc_launch.schedulers.local.supervisor import main as supervise
@@ -300,11 +301,6 @@ def problem_of(host: str, run_folder: str, first: str, ssh: Sequence[str] = SSH)
     return (HostProblem(host, f"{host}: {used[0]}", hint) if used else None), machine
 
 
-def _this_machine() -> str:
-    spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("net", "pid", "mnt")]
-    return " ".join([Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(), *spaces, str(os.getuid())])
-
-
 def seen_from_here(
     hosts: Sequence[str], run_folder: str, ssh: Sequence[str] = SSH
 ) -> tuple[list[HostProblem], dict[str, str]]:
@@ -333,7 +329,8 @@ def main(arguments: list[str]) -> int:
         run_folder, job_id, *words = words
         end = words.index(SUPERVISOR)
         problems, machines = seen_from_here(words[:end], run_folder, ssh_of(job_id, make=True))
-        if action == "start-here" and machines[words[0]] != _this_machine():
+        here = run_program(["bash", "-c", MACHINE], TIMEOUT_S).stdout.split() if action == "start-here" else None
+        if here is not None and machines[words[0]].split() != here:
             return OTHER_MACHINE
         tell(problems)
         return REFUSED if problems else supervise(words[end + 1 :])
