@@ -1,16 +1,26 @@
-"""Run a verb on a cluster, and go on where the connection drops: nothing is submitted twice, no line is lost."""
+"""Run a verb on a cluster, and go on where the connection drops: nothing is submitted twice, no line is lost.
+
+    python -m hpc_launch.remote.forward TOKEN VERB ...
+
+runs on the login node what must happen once. The first call with a token runs the verb in a session of its own, which a
+lost connection does not end; each further call waits for that one, and prints what it printed. If its machine failed
+meanwhile, nobody knows what it has done: it is not repeated. Later calls remove what an old one has left.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,11 +28,11 @@ from typing import Any, TypeVar
 
 from hpc_launch.agent.fan_out import SSH_FAILED
 from hpc_launch.base.errors import Unreachable, UserError
-from hpc_launch.base.files import write_output
+from hpc_launch.base.files import make_private, state_folder, write_atomic, write_output
+from hpc_launch.base.installed import module_command
 from hpc_launch.remote import clusters
 from hpc_launch.remote.clusters import Cluster, ConnectionLost, KnownRuns
 from hpc_launch.remote.install import copy_code
-from hpc_launch.remote.once import ASKED_S
 from hpc_launch.service.listener import Listener
 
 T = TypeVar("T")
@@ -31,6 +41,10 @@ TRIES = 6
 """How often a connection is made that is lost each time; the pauses between double from one second."""
 ONCE = frozenset({"submit", "resubmit", "cancel"})
 """Verbs that must happen once."""
+ASKED_S = 86_400.0
+"""For how long a client may ask with one token. It may sleep for days between two calls."""
+KEPT_S = 14 * ASKED_S
+"""For how long the answer is kept. It must be longer: without the answer, a call with its token repeats the verb."""
 MOST_RUNS = 200
 """Of the newest runs of a cluster, how many are known by name."""
 FOLLOWING = frozenset({"watch", "logs"})
@@ -108,7 +122,7 @@ def _once(cluster: Cluster, words: list[str], folder: str, listener: Listener, u
     wait = "--wait" in words
     words = [one for one in words if one != "--wait"]
     token = secrets.token_hex(8)
-    line = cluster.command([token, *words], folder, "python -I -m hpc_launch.remote.once")
+    line = cluster.command([token, *words], folder, "python -I -m hpc_launch.remote.forward")
     text = ""
 
     def ask() -> int:
@@ -129,6 +143,44 @@ def _once(cluster: Cluster, words: list[str], folder: str, listener: Listener, u
     known = clusters.known_runs(cluster.name)
     clusters.keep_runs(cluster.name, KnownRuns(known.as_of, ({"run": run, "state": "SUBMITTED"}, *known.runs)))
     return run_on(cluster.name, Call(("watch", run), site=False), listener, lambda _: None) if wait else 0
+
+
+def once(folder: Path, words: list[str]) -> int:
+    """On the login node: run `hpc-launch WORDS` unless that was done, and print its output. Returns its exit code."""
+    make_private(folder)
+    keeper = os.fork()
+    if keeper == 0:
+        os.setsid()
+        _keep(folder, words)
+        os._exit(0)
+    os.waitpid(keeper, 0)
+    try:
+        code = int((folder / "code").read_text())
+    except (OSError, ValueError):
+        message = f"error: {' '.join(words[:1])} was interrupted on this machine, and is not repeated\n"
+        sys.stderr.write(f"{message}hint: hpc-launch list shows what it has done\n")
+        return Unreachable.exit_code
+    sys.stderr.write((folder / "err").read_text("utf-8", "replace"))
+    sys.stdout.write((folder / "out").read_text("utf-8", "replace"))
+    return code
+
+
+def _keep(folder: Path, words: list[str]) -> None:
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            os.close(os.open(folder / "begun", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return
+        with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:
+            command = [*module_command("hpc_launch"), *words]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
+        write_atomic(folder / "code", str(done.returncode))
+    oldest = time.time() - KEPT_S
+    for request in folder.parent.iterdir():
+        with suppress(OSError):  # another call removes it
+            if request.lstat().st_mtime < oldest:
+                shutil.rmtree(request)
 
 
 def _run_of(text: str) -> str | None:
@@ -204,3 +256,7 @@ def _listed(name: str, words: Sequence[str]) -> RunsThere:
     if not words:
         clusters.keep_runs(name, answer)
     return RunsThere(name, answer)
+
+
+if __name__ == "__main__":
+    sys.exit(once(state_folder() / "requests" / sys.argv[1], sys.argv[2:]))

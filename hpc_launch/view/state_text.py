@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_launch.job.units import counted
 from hpc_launch.performance.time_account import TimeAccount
-from hpc_launch.runs.records.role_records import RoleState
+from hpc_launch.runs.records.attempt_files import RoleState
 from hpc_launch.runs.status.progress_reader import Progress
 from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.runs.status.startup_summary import Group

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from hpc_launch.diagnose.diagnosis import Quote
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.records.role_records import RoleStates
+from hpc_launch.runs.records.attempt_files import RoleStates
 from hpc_launch.runs.records.run_info import RunInfo, read_info
 from hpc_launch.runs.records.submission import Overrides, ScriptRecord
 from hpc_launch.runs.records.verdict_record import VerdictRecord

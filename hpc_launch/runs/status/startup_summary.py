@@ -12,10 +12,9 @@ from pathlib import Path
 
 from hpc_launch.agent.checkpoints import size_of
 from hpc_launch.job.hostlist import compress
-from hpc_launch.runs.records.attempt_files import AttemptFiles
+from hpc_launch.runs.records.attempt_files import AttemptFiles, RoleStates
 from hpc_launch.runs.records.node_records import WatcherEvent, start_events
 from hpc_launch.runs.records.plan_record import PlanRecord, plan_of, progress_patterns
-from hpc_launch.runs.records.role_records import RoleStates
 from hpc_launch.runs.status.progress_reader import first_step
 
 MARKS = {
