@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=c23g                                     # claix-2023.yaml:40; third party, 2026-08-31
+#SBATCH --partition=c23g                                     # claix-2023.yaml:41; third party, 2026-08-31
 #SBATCH --account=rwth0123                                   # user.yaml:61
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # claix-2023.yaml:29; third party, 2026-08-31
-#SBATCH --gres=gpu:4                                         # claix-2023.yaml:34; third party, 2026-08-31
+#SBATCH --cpus-per-task=96                                   # claix-2023.yaml:30; third party, 2026-08-31
+#SBATCH --gres=gpu:4                                         # claix-2023.yaml:35; third party, 2026-08-31
 #SBATCH --mem=488G                                           # 4 GPUs with 122G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue

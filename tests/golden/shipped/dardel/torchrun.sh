@@ -6,16 +6,17 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # dardel.yaml:53
+#SBATCH --partition=gpu                                      # dardel.yaml:57
 #SBATCH --account=naiss2026-1-1                              # user.yaml:41
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # dardel.yaml:35
-#SBATCH --gpus-per-task=8                                    # dardel.yaml:38
+#SBATCH --cpus-per-task=64                                   # dardel.yaml:39
+#SBATCH --gpus-per-task=8                                    # dardel.yaml:42
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
+#SBATCH --hint=nomultithread                                 # dardel.yaml:35
 
 # === Environment ===
 job_environment() {

@@ -3,6 +3,8 @@
 # tiny on site delta: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # ncsa.yaml: paths.projects: third party, 2026-07-18; what `quota` printed on Delta on 2026-07-18, in public notes; public scripts on DeltaAI
+# delta.yaml: queues.gpuA100x4.size: third party, 2026-10-08; what sinfo printed on 2026-04-25 and 2026-10-08, in public notes of three groups; the system has 100
+# delta.yaml: queues.gpuA40x4.size: third party, 2026-10-08; what sinfo printed on 2026-04-25 and 2026-10-08, in public notes of three groups; the system has 100
 # delta.yaml: stacks: third party, 2026-10-05; ncsa/delta-agents-workshop-kit at 243066d for `pytorch-conda`; public scripts and notes of three groups since the change of system for `aws-ofi-nccl`, as 1.14.2 or in its default release
 # delta.yaml: internet: third party, 2026-08-25; public notes and scripts of two groups, one of which confirmed it on 2026-08-25
 # delta.yaml: paths.local: third party, 2026-08-09; public notes of users, one checked on 2026-08-09
@@ -10,13 +12,13 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpuA100x4                                # delta.yaml:71
-#SBATCH --account=abcd-delta-gpu                             # user.yaml:15, with the suffix of delta.yaml:34
+#SBATCH --partition=gpuA100x4                                # delta.yaml:74
+#SBATCH --account=abcd-delta-gpu                             # user.yaml:15, with the suffix of delta.yaml:37
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # delta.yaml:27
-#SBATCH --gpus-per-node=4                                    # delta.yaml:31
-#SBATCH --mem=230G                                           # delta.yaml:29
+#SBATCH --cpus-per-task=64                                   # delta.yaml:30
+#SBATCH --gpus-per-node=4                                    # delta.yaml:34
+#SBATCH --mem=230G                                           # delta.yaml:32
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -8,9 +8,9 @@
 #SBATCH --account=abc                                        # user.yaml:40
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # kestrel.yaml:37
-#SBATCH --gpus-per-node=4                                    # kestrel.yaml:40
-#SBATCH --mem=360000M                                        # kestrel.yaml:38
+#SBATCH --cpus-per-task=128                                  # kestrel.yaml:38
+#SBATCH --gpus-per-node=4                                    # kestrel.yaml:41
+#SBATCH --mem=360000M                                        # kestrel.yaml:39
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -18,7 +18,7 @@
 
 # === Environment ===
 job_environment() {
-    module load apptainer || die 'module load apptainer failed' # kestrel.yaml:72
+    module load apptainer || die 'module load apptainer failed' # kestrel.yaml:73
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -28,11 +28,11 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=32                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn                            # kestrel.yaml:64
-    export NCCL_CROSS_NIC=1                                  # kestrel.yaml:66
-    export NCCL_NET_GDR_LEVEL=PHB                            # kestrel.yaml:66
-    export FI_CXI_DISABLE_HOST_REGISTER=1                    # kestrel.yaml:66
-    export FI_MR_CACHE_MONITOR=userfaultfd                   # kestrel.yaml:66
+    export NCCL_SOCKET_IFNAME=hsn                            # kestrel.yaml:65
+    export NCCL_CROSS_NIC=1                                  # kestrel.yaml:67
+    export NCCL_NET_GDR_LEVEL=PHB                            # kestrel.yaml:67
+    export FI_CXI_DISABLE_HOST_REGISTER=1                    # kestrel.yaml:67
+    export FI_MR_CACHE_MONITOR=userfaultfd                   # kestrel.yaml:67
 }
 
 # === Rendezvous ===

@@ -13,12 +13,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=boost_usr_prod                           # leonardo.yaml:42
+#SBATCH --partition=boost_usr_prod                           # leonardo.yaml:43
 #SBATCH --account=abc_0001                                   # user.yaml:27
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=32                                   # leonardo.yaml:32; third party, 2024-10-24
-#SBATCH --gres=gpu:4                                         # leonardo.yaml:36; third party, 2024-10-24
+#SBATCH --cpus-per-task=32                                   # leonardo.yaml:33; third party, 2024-10-24
+#SBATCH --gres=gpu:4                                         # leonardo.yaml:37; third party, 2024-10-24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
