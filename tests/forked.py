@@ -1,8 +1,8 @@
 """`hpc-launch` as a process of its own, forked from a server that has imported it: most of a short command is imports.
 
 A server for each set of the variables that Python reads when it starts; it ends with the process that started it. What
-a command prints, reads and returns is as if it had been executed. Tests of imports, of signals and of closed or odd
-outputs execute it.
+a command prints, reads and returns is as if it had been executed, also inside a test cluster. Tests of imports, of
+signals and of closed or odd outputs execute it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.cluster import enter
+from tests.cluster.syscalls import own_proc_files
 from tests.json_output import check_output
 
 REPOSITORY = Path(__file__).parents[1]
@@ -41,13 +43,14 @@ def hpc_launch(
     cwd: Path | None = None,
     input: bytes = b"",  # noqa: A002 - as subprocess.run calls it
     timeout: float = 180,
+    place: tuple[int, int, str] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run `hpc-launch WORDS` to its end.
+    """Run `hpc-launch WORDS` to its end, in the `place` of a cluster if one is given (`Cluster.place`).
 
     Raises:
         TimeoutExpired: It took longer than `timeout` seconds, and was killed.
     """
-    request = json.dumps({"words": list(words), "cwd": str(cwd or Path.cwd()), "env": dict(env)})
+    request = json.dumps({"words": list(words), "cwd": str(cwd or Path.cwd()), "env": dict(env), "place": place})
     ours, theirs = socket.socketpair()
     pipes = [os.pipe() for _ in range(3)]
     (stdin, feed), (out, stdout), (err, stderr) = pipes
@@ -133,9 +136,12 @@ def _serve(connection: socket.socket) -> None:
         if os.fork() == 0:
             connection.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            words = json.loads(request)
+            if words["place"]:
+                enter.join(*words["place"][:2])
             if (command := os.fork()) != 0:
                 _attend(command, descriptors)
-            _become(json.loads(request), descriptors)
+            _become(words, descriptors)
             return
         for number in descriptors:
             os.close(number)
@@ -158,6 +164,9 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         os.dup2(number, target)
     for number in descriptors:
         os.close(number)
+    if request["place"]:
+        enter.become(request["place"][2])
+        own_proc_files()
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])

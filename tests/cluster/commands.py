@@ -110,8 +110,7 @@ class Commands:
         Signals sent to the process reach the command, and its return code is the command's.
         SIGKILL kills the command, not what it started; see `freeze` for SIGSTOP.
         """
-        words = [str(self.manager), str(self._node_process(node)), user or self.user]
-        words += [str(cwd or ""), *map(str, command)]
+        words = [*map(str, self.place(user, node)), str(cwd or ""), *map(str, command)]
         return subprocess.Popen(
             [*python_module("tests.cluster.enter"), *words],
             cwd=requirements.REPOSITORY,
@@ -159,6 +158,10 @@ class Commands:
         if check:
             done.check_returncode()
         return done
+
+    def place(self, user: str | None = None, node: str | None = None) -> tuple[int, int, str]:
+        """Where and as whom a command runs: what `enter.py` is told."""
+        return self.manager, self._node_process(node), user or self.user
 
     def node_exec(
         self, node: str, command: Sequence[str | Path], *, user: str = "root", timeout: float = 150

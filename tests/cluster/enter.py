@@ -26,8 +26,16 @@ PASSED_ON = (
 )
 
 
-def become(user: str, folder: str, command: list[str]) -> None:
-    """Turn this process into the command, run by `user` in `folder`; never returns."""
+def join(manager: int, node: int) -> None:
+    """Have the children of this process in the cluster, on a node by its process 1 there; 0 is the login node."""
+    join_namespaces(manager)
+    if node:
+        # /proc is the cluster's own by now, with the cluster's own numbers.
+        join_namespaces(node)
+
+
+def become(user: str) -> str:
+    """Make this process one of `user`, and return the user's home."""
     entry = pwd.getpwnam(user)  # the cluster's own /etc/passwd by now
     os.umask(0o022)
     os.initgroups(user, entry.pw_gid)
@@ -37,8 +45,7 @@ def become(user: str, folder: str, command: list[str]) -> None:
     for number in (*PASSED_ON, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-    os.chdir(folder or entry.pw_dir)
-    os.execvp(command[0], command)
+    return entry.pw_dir
 
 
 def end_like(status: int) -> None:
@@ -56,14 +63,13 @@ def main() -> None:
     """Enter, run, wait."""
     manager, node, user, folder, *command = sys.argv[1:]
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
-    join_namespaces(int(manager))
-    if int(node):
-        # /proc is the cluster's own by now, with the cluster's own numbers.
-        join_namespaces(int(node))
+    join(int(manager), int(node))
     child = os.fork()
     if child == 0:
         try:
-            become(user, folder, command)
+            home = become(user)
+            os.chdir(folder or home)
+            os.execvp(command[0], command)
         except OSError as error:
             print(f"{command[0]}: {error}", file=sys.stderr, flush=True)
         os._exit(127)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MNT_DETACH = 2
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 NAMESPACES = ("mnt", "uts", "ipc", "net", "pid")
 """What a cluster and each of its nodes has of its own, by the names in ``/proc/PID/ns``."""
@@ -71,6 +71,11 @@ def locked(path: Path) -> Iterator[None]:
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies."""
     _check(_libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "prctl")
+
+
+def own_proc_files() -> None:
+    """Give this process its files in /proc again, which a change of user without an exec takes away (proc(5))."""
+    _check(_libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
 
 
 def outlive(*numbers: signal.Signals) -> None:

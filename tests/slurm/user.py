@@ -14,6 +14,7 @@ from typing import Any
 from tests.cluster import Cluster
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.requirements import REPOSITORY
+from tests.forked import hpc_launch_text
 from tests.json_output import check_output
 
 PROFILES = REPOSITORY / "tests" / "sites" / "profiles"
@@ -67,8 +68,11 @@ class User:
         self, *args: str, timeout: float = PATIENCE_S, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run hpc-launch to its end, whatever its exit code."""
-        command = ["hpc-launch", *args]
-        done = self.cluster.run(command, cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout)
+        every = {**self.cluster.environment(), **self.env, **(env or {})}
+        if self.cluster.settings.root is None:
+            return hpc_launch_text(args, cwd=self.home, env=every, timeout=timeout, place=self.cluster.place())
+        # Another Debian has another C library, which only a program that is executed there loads.
+        done = self.cluster.run(["hpc-launch", *args], cwd=self.home, env=every, timeout=timeout)
         check_output(args, done.stdout)
         return done
 
