@@ -28,6 +28,7 @@ from tests.json_output import check_output
 
 REPOSITORY = Path(__file__).parents[1]
 _READ_AT_START = ("LANG", "LC_", "PYTHON")
+_starting = threading.Lock()
 _servers: dict[tuple[tuple[str, str], ...], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
 
 
@@ -102,21 +103,26 @@ def _feed(number: int, data: bytes) -> None:
 def _server(env: Mapping[str, str]) -> socket.socket:
     kept = {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
     key = tuple(sorted(kept.items()))
-    if key not in _servers:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forked", str(theirs.fileno())],
-            cwd=REPOSITORY,
-            env={"PATH": os.environ["PATH"], **kept},
-            # Pipes, as the commands have: Python looks once whether its streams can seek. Nothing goes through these.
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=[theirs.fileno()],
-        )
-        theirs.close()
-        _servers[key] = ours, process
+    with _starting:
+        if key not in _servers:
+            _servers[key] = _started(kept)
     return _servers[key][0]
+
+
+def _started(kept: Mapping[str, str]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.forked", str(theirs.fileno())],
+        cwd=REPOSITORY,
+        env={"PATH": os.environ["PATH"], **kept},
+        # Pipes, as the commands have: Python looks once whether its streams can seek. Nothing goes through these.
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=[theirs.fileno()],
+    )
+    theirs.close()
+    return ours, process
 
 
 @atexit.register
@@ -165,6 +171,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     for number in descriptors:
         os.close(number)
     if request["place"]:
+        os.setsid()
         enter.become(request["place"][2])
         own_proc_files()
     os.chdir(request["cwd"])

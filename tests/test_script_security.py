@@ -17,6 +17,7 @@ import pytest
 from hpc_launch.script.parts import part
 from tests.acl import GROUP_OBJ, OTHERS, USER_OBJ, set_default_acl
 from tests.agent.program import archive, program
+from tests.marks import prove
 
 
 def bash(text: str, *, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -195,7 +196,8 @@ def test_a_step_that_started_nothing_is_no_success(starts: str, code: int, tmp_p
 
 
 @pytest.mark.slow
-def test_the_node_check_runs_no_code_of_the_current_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", ["", prove("--full")])
+def test_the_node_check_runs_no_code_of_the_current_folder(level: str, tmp_path: Path) -> None:
     """Slurm starts a step in /tmp on a node without the working folder: anybody can put a module there."""
     evil, run = tmp_path / "tmp", tmp_path / "run"
     evil.mkdir()
@@ -210,7 +212,7 @@ def test_the_node_check_runs_no_code_of_the_current_folder(tmp_path: Path) -> No
     given = (
         f"export HPC_LAUNCH_RUN_DIR={run} HPC_LAUNCH_ATTEMPT_DIR={attempt} SLURMD_NODENAME=n1 SLURM_NODEID=0\n"
         f"export MASTER_ADDR=127.0.0.1 MASTER_PORT={port} TMPDIR={run}\n"
-        f"attempt_dir={attempt} job_id=7 hosts=(n1) job_check=(--python={sys.executable} --gpus=1 --full)\n"
+        f"attempt_dir={attempt} job_id=7 hosts=(n1) job_check=(--python={sys.executable} --gpus=1 {level})\n"
         f"job_workdir={tmp_path}/none step=() job_check_only=yes\n"
         f'enter() {{ :; }}; srun() {{ cd {evil} && bash -c "${{@: -1}}"; }}'
     )

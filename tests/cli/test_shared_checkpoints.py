@@ -9,7 +9,7 @@ import pytest
 
 from tests.here import launch
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def submit(folder: Path, name: str, saved: str) -> str:
@@ -30,13 +30,22 @@ def test_two_active_runs_with_one_checkpoint_folder(tmp_path: Path) -> None:
         assert f"saves its checkpoints in {tmp_path}/saved too" in said
         assert "use ${run.dir} in `checkpoint.dir`" in said
         assert said.count("saves its checkpoints") == 1
-        sets = ("--set=name=trial", "--set=command=true", r"--set=progress.step=step (\d+)")
+    finally:
+        launch(tmp_path, "cancel", "one", "two", "three", "four")
+    for name in ("one", "four"):
+        launch(tmp_path, "watch", name)  # until it has ended
+    assert "saves its checkpoints" not in submit(tmp_path, "five", str(tmp_path / "saved"))
+    launch(tmp_path, "cancel", "five")
+
+
+@pytest.mark.prove
+@pytest.mark.torch
+def test_a_drill_names_an_active_run_with_its_checkpoint_folder(tmp_path: Path) -> None:
+    submit(tmp_path, "one", str(tmp_path / "saved"))
+    sets = ("--set=name=trial", "--set=command=true", r"--set=progress.step=step (\d+)")
+    try:
         done = launch(tmp_path, "drill", "job.yaml", "--site", "local", *sets)
         assert f"warning: the drill saves its checkpoints in {tmp_path}/saved, and other runs" in done.stderr
         assert "warning: one-" in done.stderr
     finally:
-        launch(tmp_path, "cancel", "one", "two", "three", "four", "trial")
-    for name in ("one", "four", "trial"):
-        launch(tmp_path, "watch", name)  # until it has ended
-    assert "saves its checkpoints" not in submit(tmp_path, "five", str(tmp_path / "saved"))
-    launch(tmp_path, "cancel", "five")
+        launch(tmp_path, "cancel", "one", "trial")

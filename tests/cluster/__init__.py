@@ -18,7 +18,19 @@ Nothing of the machine changes: files live in one temporary folder, mounts and n
 interfaces only in namespaces that vanish with their last process.
 """
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.settings import ClusterError, ClusterUnavailable, Settings
+TYPE_CHECKING = False
+"""As in `typing`, whose import takes longer than all else here."""
+if TYPE_CHECKING:
+    from tests.cluster.cluster import Cluster
+    from tests.cluster.settings import ClusterError, ClusterUnavailable, Settings
 
 __all__ = ["Cluster", "ClusterError", "ClusterUnavailable", "Settings"]
+
+
+def __getattr__(name: str) -> object:
+    """Import them when they are asked for: `enter.py`, which starts for each command, needs none of them."""
+    if name not in __all__:
+        raise AttributeError(name)
+    from importlib import import_module
+
+    return getattr(import_module(f"tests.cluster.{'cluster' if name == 'Cluster' else 'settings'}"), name)

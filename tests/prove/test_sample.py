@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
+from tests.marks import prove
 from tests.prove import node_check
 from tests.prove.grid import page as grid
 from tests.prove.matrix import QUICK, ROWS, Matrix
@@ -32,7 +33,7 @@ def test_some_rows_of_the_fault_matrix(cluster: Cluster, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["gpus", "host", "measured"])
+@pytest.mark.parametrize("key", ["host", prove("gpus"), prove("measured")])
 def test_faults_of_nodes_are_named(disturbed_cluster: Cluster, key: str) -> None:
     job = next(job for job in JOBS if job.key == key)
 

@@ -303,7 +303,9 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
     assert "spoilt" not in netrc.read_text()
 
 
-@pytest.mark.parametrize("inside", [True, False], ids=["in the image", "on the nodes"])
+@pytest.mark.parametrize(
+    "inside", [pytest.param(True, id="in the image"), pytest.param(False, id="on the nodes", marks=pytest.mark.prove)]
+)
 def test_each_node_mounts_an_image_of_data_and_none_is_left(
     inside: bool, user: User, container: dict[str, object]
 ) -> None:

@@ -23,7 +23,8 @@ os.rename(stream.name, stream.name.replace(".seen", "seen.json"))
 
 
 @pytest.mark.parametrize(
-    "name", ['it\'s a "$(trap)"; #1', "-rf --help", "żółć 日本 👩", "a:b=c,d[1-3]*?&|<>~!", "$HOME${x}`id`"]
+    "name",
+    ['it\'s a "$(trap)"; #1', "żółć 日本 👩", "a:b=c,d[1-3]*?&|<>~!", prove("-rf --help"), prove("$HOME${x}`id`")],
 )
 def test_run_folders_with_hostile_names(user: User, name: str) -> None:
     folder = user.home / name

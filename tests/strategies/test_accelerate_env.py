@@ -13,45 +13,50 @@ import yaml
 
 from hpc_launch.base.findings import Place
 from hpc_launch.plan.strategies.fsdp_file import Fsdp, accelerate_data, for_fsdp, make
-from tests.marks import prove
 
 pytestmark = pytest.mark.torch("accelerate")
 
 ASK = """
 import json, os, sys
-os.environ = {"PATH": os.environ["PATH"]}
+path = os.environ["PATH"]
+os.environ = {"PATH": path}
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
-args = launch_command_parser().parse_args(["--config_file", sys.argv[1], "--num_processes", "2", "train.py"])
-_validate_launch_command(args)
-told = prepare_multi_gpu_env(args)
-told = {k: v for k, v in told.items() if k.startswith(("FSDP_", "ACCELERATE_")) and "DYNAMO" not in k}
-print(json.dumps(told))
+for file in sys.argv[1:]:
+    os.environ = {"PATH": path}
+    args = launch_command_parser().parse_args(["--config_file", file, "--num_processes", "2", "train.py"])
+    _validate_launch_command(args)
+    told = prepare_multi_gpu_env(args)
+    told = {k: v for k, v in told.items() if k.startswith(("FSDP_", "ACCELERATE_")) and "DYNAMO" not in k}
+    print(json.dumps(told))
 """
 
 OWN = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        make(Fsdp(wrap_class=["Block", "Head"], offload=True), Place)[0],
-        prove(make(Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"), Place)[0]),
-        make(Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP", min_params=1000, mixed_precision="no"), Place)[0],
-        prove(OWN),
-        prove(OWN.replace("false", "true") + "  fsdp_activation_checkpointing: true\n"),
-    ],
+ASKED = (
+    Fsdp(wrap_class=["Block", "Head"], offload=True),
+    Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"),
+    Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP", min_params=1000, mixed_precision="no"),
 )
-def test_it_is_what_accelerate_launch_would_set(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "accelerate.yaml"
-    path.write_text(text)
-    done = subprocess.run([sys.executable, "-c", ASK, str(path)], capture_output=True, text=True, check=True)
-    theirs = json.loads(done.stdout.splitlines()[-1])
-    ours = for_fsdp(yaml.safe_load(text))
-    # Accelerate writes its default as 1e8, which its own reader of the variable takes for no number.
-    if theirs["FSDP_MIN_NUM_PARAMS"] == "1e8":
-        theirs["FSDP_MIN_NUM_PARAMS"] = "100000000"
-    assert ours == theirs
+FILES = [
+    *(str(make(asked, Place)[0]) for asked in ASKED),
+    OWN,
+    OWN.replace("false", "true") + "  fsdp_activation_checkpointing: true\n",
+]
+
+
+def test_it_is_what_accelerate_launch_would_set(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.yaml" for number in range(len(FILES))]
+    for path, text in zip(paths, FILES, strict=True):
+        path.write_text(text)
+    done = subprocess.run([sys.executable, "-c", ASK, *map(str, paths)], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()[-len(FILES) :]
+    for text, theirs in zip(FILES, map(json.loads, lines), strict=True):
+        # Accelerate writes its default as 1e8, which its own reader of the variable takes for no number.
+        if theirs["FSDP_MIN_NUM_PARAMS"] == "1e8":
+            theirs["FSDP_MIN_NUM_PARAMS"] = "100000000"
+        assert for_fsdp(yaml.safe_load(text)) == theirs
 
 
 PLUGIN = """

@@ -19,6 +19,7 @@ from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.ssh import connect_nodes
+from tests.forked import hpc_launch_text
 from tests.prove.administrator import controller_away, order
 from tests.prove.grid.cells import OUTSIDE, Cell
 from tests.prove.rounds import processes
@@ -77,21 +78,8 @@ class Place:
     def call(self, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Run hpc-launch to its end, whatever its exit code."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        return subprocess.run(
-            [str(Path(sys.executable).with_name("hpc-launch")), *words],
-            cwd=self.project,
-            env={
-                **kept,
-                "HOME": str(self.home),
-                "HPC_LAUNCH_SITE": "local",
-                "HPC_LAUNCH_HOME": str(self.home / "runs"),
-            },
-            capture_output=True,
-            text=True,
-            timeout=patience(seconds),
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        own = {"HOME": str(self.home), "HPC_LAUNCH_SITE": "local", "HPC_LAUNCH_HOME": str(self.home / "runs")}
+        return hpc_launch_text(words, cwd=self.project, env={**kept, **own}, timeout=patience(seconds))
 
     def steps(self) -> list[tuple[int, int, int]]:
         """Attempt, rank and step of each step that was made."""
