@@ -114,7 +114,8 @@ def _started(kept: Mapping[str, str]) -> tuple[socket.socket, subprocess.Popen[b
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.forked", str(theirs.fileno())],
         cwd=REPOSITORY,
-        env={"PATH": os.environ["PATH"], **kept},
+        # Without a cache of templates: it would be the user's own.
+        env={"PATH": os.environ["PATH"], "XDG_CACHE_HOME": os.devnull, **kept},
         # Pipes, as the commands have: Python looks once whether its streams can seek. Nothing goes through these.
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -195,7 +196,8 @@ def _run() -> None:
         raise
 
 
-def _import_all() -> None:
+def _prepare() -> None:
+    """Import all, and read what a command would read again each time: the templates, the rules of failures."""
     import hpc_launch
 
     for module in pkgutil.walk_packages(hpc_launch.__path__, "hpc_launch."):
@@ -203,11 +205,20 @@ def _import_all() -> None:
             part in module.name for part in (".agent.", "library_scripts", "probe_script", "__main__", "mcp_server")
         ):
             importlib.import_module(module.name)
+    from hpc_launch.base.installed import agent_archive, shipped
+    from hpc_launch.diagnose import rulebook
+    from hpc_launch.script.template_environment import template_environment
+
+    templates = template_environment()
+    for path in shipped("slurm_templates").rglob("*.j2"):
+        templates.get_template(str(path.relative_to(shipped("slurm_templates"))))
+    rulebook.shipped()
+    agent_archive()
 
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as requests:
-        _import_all()
+        _prepare()
         gc.freeze()  # or each command would look through, and so copy, all that was imported
         _serve(requests)
     _run()

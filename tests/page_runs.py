@@ -28,6 +28,7 @@ VARIABLE = {
     r"\d{6}-\d{6}-[0-9a-f]{4}": r"\d{6}-\d{6}-[0-9a-f]{4}",
     r"local-\d+": r"local-\d+",
     r"^\d\d:\d\d:\d\d|(?<=started )\d\d:\d\d:\d\d": r"\d\d:\d\d:\d\d",
+    r"\d[\d.]* [smhd] ago|just now": r"(?:\d[\d.]* [smhd] ago|just now)",
     r"\d[\d.]* [smhd]\b(?: \d\d? [smhd]\b)*": r"\d[\d.]* [smhd](?: \d\d? [smhd])*",
     r"\d[\d.]*%": r"\d[\d.]*%",
     r" +": " +",

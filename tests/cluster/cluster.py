@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -162,6 +163,13 @@ class Cluster(Faults):
             if tail := file.read_text(errors="replace").splitlines()[-lines:]:
                 parts.append("\n".join([f"--- {file.name}", *tail]))
         return "\n".join(parts)
+
+
+@atexit.register
+def _leave_supervisors() -> None:
+    """Those of shared clusters go on until their owner ends, of which no Popen is to complain."""
+    for child in _supervisors.values():
+        child.returncode = 0
 
 
 def _prepare(settings: Settings) -> Layout:

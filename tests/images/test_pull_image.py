@@ -18,6 +18,7 @@ import pytest
 from docs.output_types import checked
 from hpc_launch.images import pull_image
 from hpc_launch.images.image_record import digest_of, draft_folder
+from tests.forked import hpc_launch_text
 from tests.images.samples import sif
 from tests.images.server import Server, serving
 
@@ -44,10 +45,7 @@ def environment(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def pull(tmp_path: Path) -> Pull:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [LAUNCH, "containers", "pull", *words]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=180, check=False
-        )
+        return hpc_launch_text(("containers", "pull", *words), cwd=tmp_path, env=environment(tmp_path))
 
     return run
 
