@@ -1,10 +1,8 @@
 """Run a verb on a cluster, and go on where the connection drops: nothing is submitted twice, no line is lost.
 
-    python -m hpc_launch.remote.forward TOKEN VERB ...
-
-runs on the login node what must happen once. The first call with a token runs the verb in a session of its own, which a
-lost connection does not end; each further call waits for that one, and prints what it printed. If its machine failed
-meanwhile, nobody knows what it has done: it is not repeated. Later calls remove what an old one has left.
+On the login node, `once` runs what must happen once. The first call with a token runs the verb in a session of its own,
+which a lost connection does not end; each further call waits for that one, and prints what it printed. If its machine
+failed meanwhile, nobody knows what it has done: it is not repeated. Later calls remove what an old one has left.
 """
 
 from __future__ import annotations
@@ -41,6 +39,8 @@ TRIES = 6
 """How often a connection is made that is lost each time; the pauses between double from one second."""
 ONCE = frozenset({"submit", "resubmit", "cancel"})
 """Verbs that must happen once."""
+PROGRAM = 'python -I -c "from hpc_launch.remote.forward import once_here; once_here()"'
+"""It fails where another release is installed; `python -m` would do nothing there and succeed."""
 ASKED_S = 86_400.0
 """For how long a client may ask with one token. It may sleep for days between two calls."""
 KEPT_S = 14 * ASKED_S
@@ -122,7 +122,7 @@ def _once(cluster: Cluster, words: list[str], folder: str, listener: Listener, u
     wait = "--wait" in words
     words = [one for one in words if one != "--wait"]
     token = secrets.token_hex(8)
-    line = cluster.command([token, *words], folder, "python -I -m hpc_launch.remote.forward")
+    line = cluster.command([token, *words], folder, PROGRAM)
     text = ""
 
     def ask() -> int:
@@ -143,6 +143,11 @@ def _once(cluster: Cluster, words: list[str], folder: str, listener: Listener, u
     known = clusters.known_runs(cluster.name)
     clusters.keep_runs(cluster.name, KnownRuns(known.as_of, ({"run": run, "state": "SUBMITTED"}, *known.runs)))
     return run_on(cluster.name, Call(("watch", run), site=False), listener, lambda _: None) if wait else 0
+
+
+def once_here() -> None:
+    """Run the verb that this process was started with: TOKEN VERB ..."""
+    sys.exit(once(state_folder() / "requests" / sys.argv[1], sys.argv[2:]))
 
 
 def once(folder: Path, words: list[str]) -> int:
@@ -256,7 +261,3 @@ def _listed(name: str, words: Sequence[str]) -> RunsThere:
     if not words:
         clusters.keep_runs(name, answer)
     return RunsThere(name, answer)
-
-
-if __name__ == "__main__":
-    sys.exit(once(state_folder() / "requests" / sys.argv[1], sys.argv[2:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -12,13 +13,13 @@ import pytest
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.remote.clusters import Cluster, keep
-from hpc_launch.remote.forward import ASKED_S, KEPT_S, Call, run_on
+from hpc_launch.remote.forward import ASKED_S, KEPT_S, PROGRAM, Call, run_on
 from hpc_launch.service.listener import QUIET
 
 
 def once(state: Path, token: str, *words: str) -> subprocess.CompletedProcess[str]:
     """What a login node runs."""
-    command = [sys.executable, "-I", "-m", "hpc_launch.remote.forward", token, *words]
+    command = [sys.executable, *shlex.split(PROGRAM)[1:], token, *words]
     env = {**os.environ, "XDG_STATE_HOME": str(state), "HPC_LAUNCH_HOME": str(state / "runs")}
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
