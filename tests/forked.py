@@ -209,9 +209,9 @@ def _prepare() -> None:
     from hpc_launch.diagnose import rulebook
     from hpc_launch.script.template_environment import template_environment
 
-    templates = template_environment()
-    for path in shipped("slurm_templates").rglob("*.j2"):
-        templates.get_template(str(path.relative_to(shipped("slurm_templates"))))
+    templates, folder = template_environment(), shipped("slurm_templates")
+    for path in folder.rglob("*.j2"):
+        templates.get_template(str(path.relative_to(folder)))
     rulebook.shipped()
     agent_archive()
 

@@ -48,6 +48,7 @@ def main() -> None:
             folder = Path(os.environ["HPC_LAUNCH_RUN_DIR"], "checkpoints")
             folder.mkdir(exist_ok=True)
             torch.save(policy.state_dict(), folder / f"step-{step}.pt")
+        dist.barrier()  # the next samples of all ranks come from the new weights
     dist.destroy_process_group()
 
 

@@ -122,7 +122,6 @@ def test_it_starts_nothing_and_imports_nothing(job: Job) -> None:
 
 TRAINING = """
 import sys
-import time
 import torch, torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 dist.init_process_group("gloo")

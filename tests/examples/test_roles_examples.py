@@ -35,7 +35,7 @@ def test_a_training_learns_from_what_its_server_samples(tmp_path: Path) -> None:
     rewards = [float(line.split()[-1]) for line in log.splitlines() if "step " in line and "reward" in line]
     assert len(rewards) >= 20
     assert rewards[0] < 0.3
-    assert rewards[-1] > 0.6  # how far it gets depends on how often the server has the newest weights
+    assert rewards[-1] > 0.8
 
 
 @pytest.mark.slow
