@@ -57,6 +57,7 @@ def pauses(
     """
     confirmations = {run.name: Confirmation() for run in runs}
     ended: dict[str, str] = {}
+    looked_again = False
     while True:
         statuses = tracker.poll(background=True)
         show(statuses.values())
@@ -69,12 +70,12 @@ def pauses(
             due = status.state == "RETRYING"
             if (due or over(status, tracker, run, confirmations[run.name])) and not continues(status):
                 ended[run.name] = status.state
-        if all(run.name in ended for run in runs):
+        all_ended = all(run.name in ended for run in runs)
+        # Another driver may decide at this moment: then the run continues, or its status says why it does not.
+        if all_ended and (looked_again or not any(status.undecided for status in statuses.values())):
             break
+        looked_again = all_ended
         yield POLL_S
-    if any(status.undecided for status in statuses.values()):
-        # A driver may have decided just now, and then the status says why.
-        show(tracker.poll(background=True).values())
 
 
 def poll_until(

@@ -6,10 +6,10 @@ import json
 import subprocess
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from hpc_launch.service.diagnose import ALIVE
 from tests.prove.grid.cells import OUTSIDE, Cell, cells
 from tests.prove.grid.oracle import Answer, answer
 from tests.prove.grid.place import PLACES, Place
@@ -49,10 +49,11 @@ def play(cell: Cell) -> Outcome:
             raise RuntimeError(f"refused: {done.stderr.strip()}")
         if cell.who in (*OUTSIDE, "scheduler"):
             place.strike()
-        status = _follow(place)
+        status, watched = _follow(place)
         told = place.call("why", "@last", "--attempt", "1", "--json")
         why = json.loads(told.stdout) if told.stdout.startswith("{") else {}
         _judge(outcome, cell, status, why, place)
+        outcome.wrong += [watched] * (outcome.state in ALIVE)
     except Exception as error:  # a cell that breaks is a cell that failed
         outcome.wrong.append(f"{type(error).__name__}: {error}")
     outcome.took_s = round(time.monotonic() - began, 1)
@@ -61,12 +62,14 @@ def play(cell: Cell) -> Outcome:
     return outcome
 
 
-def _follow(place: Place) -> dict[str, Any]:
-    """Watch the run to its end, as somebody would."""
-    with suppress(subprocess.TimeoutExpired):
-        place.call("watch", "@last", seconds=LONGEST_S[place.cell.scheduler])
-    status: dict[str, Any] = json.loads(place.call("status", "@last", "--json").stdout)
-    return status
+def _follow(place: Place) -> tuple[dict[str, Any], str]:
+    """Watch the run to its end, as somebody would: its status, and what the watching came to."""
+    try:
+        done = place.call("watch", "@last", seconds=LONGEST_S[place.cell.scheduler])
+        watched = f"watch ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}"
+    except subprocess.TimeoutExpired as error:
+        watched = str(error)
+    return json.loads(place.call("status", "@last", "--json").stdout), watched
 
 
 def _judge(outcome: Outcome, cell: Cell, status: dict[str, Any], why: dict[str, Any], place: Place) -> None:
