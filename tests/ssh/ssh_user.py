@@ -37,7 +37,8 @@ class SshUser(User):
     def profile(
         self, scheduler: str, *, shared: bool = True, preflight: str = '"off"', more: str = "", gpus: int = 0
     ) -> None:
-        """Write the site profile, with more keys of its scheduler. Other tests may use the hosts at the same time."""
+        """Write the site profile, with more keys of its scheduler. Other tests may use the hosts at the same time:
+        without `shared`, a test needs the fixture `leases`."""
         keys = {"scheduler": scheduler, "shared": str(shared).lower(), "preflight": preflight, "gpus": gpus}
         self.job(PROFILE.format(**keys) + more, "sites/hosts.yaml")
 

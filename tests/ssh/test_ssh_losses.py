@@ -86,6 +86,7 @@ def batch_log(user: SshUser, attempt: int) -> str:
     return path.read_text()
 
 
+@pytest.mark.usefixtures("leases")
 def test_a_spare_is_leased_and_its_loss_ends_nothing(user: SshUser) -> None:
     run = submit(user, f"[ -e '{user.home / 'go'}' ]")
     user.profile("hosts: {n4: 1, n3: 1}", shared=False)
@@ -101,6 +102,7 @@ def test_a_spare_is_leased_and_its_loss_ends_nothing(user: SshUser) -> None:
     user.nothing_left()
 
 
+@pytest.mark.usefixtures("leases")
 @pytest.mark.prove
 def test_a_spare_takes_the_place_of_a_host_that_is_lost(user: SshUser) -> None:
     run = submit(user, "[ $HPC_LAUNCH_ATTEMPT = 2 ]", retry={"max_attempts": 2, "backoff": {"first": 0}})

@@ -13,6 +13,7 @@ from tests.ssh.ssh_user import SshUser
 HOSTS = "hosts: {n1: 1, n2: 2}"
 
 
+@pytest.mark.usefixtures("leases")
 @pytest.mark.parametrize("shared", [prove(True), False])
 def test_a_client_finds_its_server_on_another_host(user: SshUser, shared: bool) -> None:
     user.profile(HOSTS, shared=shared)

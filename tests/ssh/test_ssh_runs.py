@@ -89,6 +89,7 @@ def test_a_host_that_the_first_one_cannot_reach_is_refused_by_name(user: SshUser
     user.nothing_left()
 
 
+@pytest.mark.usefixtures("leases")
 def test_a_host_that_another_run_uses_is_refused_with_its_holder(user: SshUser) -> None:
     user.profile("hosts: {n4: 1, n3: 1}", shared=False)
     assert user.launch("submit", job(user, SLEEPS, "srun", nodes=1)).returncode == 0
@@ -140,6 +141,7 @@ def test_a_profile_is_learned_from_the_hosts_and_used(user: SshUser) -> None:
 OWN = "name: own\nlauncher: none\nnodes: 2\nretry: {max_attempts: 1}\n"
 
 
+@pytest.mark.usefixtures("leases")
 def test_the_hosts_of_a_program_are_leased_and_it_ends_when_one_is_lost(user: SshUser) -> None:
     user.profile("hosts: {n1: 2, n2: 1}", shared=False)
     job = user.job(
