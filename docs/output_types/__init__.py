@@ -12,6 +12,7 @@ import msgspec
 
 from docs.output_types import checks, jobs, runs, sites
 from docs.output_types.base import Finding
+from hpc_launch.base.json_records import as_type
 
 OUTPUTS: Mapping[str, tuple[Any, ...]] = {
     "init": (jobs.NewJob,),
@@ -64,7 +65,7 @@ def checked(verb: str, value: Any) -> Any:
     faults = []
     for kind in OUTPUTS[verb]:
         try:
-            msgspec.convert(value, kind)
+            as_type(value, kind)
         except msgspec.ValidationError as error:
             faults.append(f"{getattr(kind, '__name__', kind)}: {error}")
         else:

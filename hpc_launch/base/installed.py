@@ -32,11 +32,12 @@ def read_shipped(path: Path, kind: Any) -> Any:
 
     With libyaml where available: ten times as fast. Both loaders create plain values only.
     """
-    import msgspec
     import yaml
 
+    from hpc_launch.base.json_records import as_type
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return msgspec.convert(yaml.load(path.read_text("utf-8"), Loader=loader), kind)  # noqa: S506
+    return as_type(yaml.load(path.read_text("utf-8"), Loader=loader), kind)  # noqa: S506
 
 
 _RUN_MODULE = "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
@@ -12,7 +13,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+import msgspec
+from msgspec import Struct, ValidationError, to_builtins
 from msgspec.structs import fields
 
 from hpc_launch.base.files import create_once, open_regular, read_text, write_atomic
@@ -23,6 +25,22 @@ LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a JSON Lines file that is read."""
 
 R = TypeVar("R", bound=Struct)
+T = TypeVar("T")
+
+_LOCK = threading.RLock()
+"""msgspec 0.22 reads a Struct type when it first meets it; two threads that do so at the same time end the process."""
+
+
+def as_type(value: Any, kind: type[T], *, strict: bool = True, from_attributes: bool = False) -> T:
+    """`msgspec.convert` for any thread. Raises ValidationError."""
+    with _LOCK:
+        return msgspec.convert(value, kind, strict=strict, from_attributes=from_attributes)
+
+
+def json_as_type(text: str | bytes, kind: type[T]) -> T:
+    """`msgspec.json.decode` for any thread. Raises MsgspecError."""
+    with _LOCK:
+        return msgspec.json.decode(text, type=kind)
 
 
 def read_record(path: Path, kind: type[R]) -> R | None:
@@ -141,7 +159,7 @@ def _converter(kind: Any) -> Callable[[Any], Any]:
         return partial(_mapping, _converter(arguments[1]))
     if kind in _SCALARS:
         return partial(_scalar, _SCALARS[kind])
-    return partial(convert, type=kind, strict=False)
+    return partial(as_type, kind=kind, strict=False)
 
 
 def _struct(kind: type[R], value: Any) -> R:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from hpc_launch.base.findings import FindingCode
+from hpc_launch.base.json_records import as_type
 from hpc_launch.base.patterns import compiled
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Level
 from hpc_launch.diagnose.log_line import FOLDER, read_rules, with_errno_message, with_gpu_message
@@ -247,7 +248,7 @@ def parse_rules(
         faults.append(f"there are more than {most} rules; the others are ignored")
     for number, item in enumerate(data[:most], 1):
         try:
-            rule = msgspec.convert(item, FailureRule)
+            rule = as_type(item, FailureRule)
         except (msgspec.ValidationError, RecursionError) as error:
             faults.append(f"rule {number}: {(str(error).splitlines() or [type(error).__name__])[0]}")
             continue

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import make_private, state_folder
-from hpc_launch.base.json_records import file_lines, line_record, record_text
+from hpc_launch.base.json_records import as_type, file_lines, line_record, record_text
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.sites.profile import AgentLimits
 from hpc_launch.sites.read_profile import read_user_overlay
@@ -45,7 +44,7 @@ def read_limits() -> AgentLimits | None:
     if findings:
         raise Refused(findings)
     section = document.data.get("agents") if document is not None else None
-    return None if section is None else msgspec.convert(section, AgentLimits)
+    return None if section is None else as_type(section, AgentLimits)
 
 
 class Journal:

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec import convert, structs
+from msgspec import structs
 
 from hpc_launch.base.files import read_text
 from hpc_launch.base.findings import Finding, FindingCode, Place
-from hpc_launch.base.json_records import read_record
+from hpc_launch.base.json_records import as_type, read_record
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.diagnosis import Diagnosis
 from hpc_launch.diagnose.evidence import HEARTBEAT, EndFacts, Evidence, LogScan, NodeFault
@@ -177,7 +177,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     if roles is not None and failed is None:  # any node of the job may have ended it
         nodes = tuple(dict.fromkeys([*nodes, *files.nodes]))
     ended = own.own_end or files.own_end
-    end = convert(ended, EndFacts, from_attributes=True) if ended is not None else None
+    end = as_type(ended, EndFacts, from_attributes=True) if ended is not None else None
     cancel = files.cancel
     start = StartupReader().read(files)
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None

@@ -17,6 +17,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from hpc_launch.base.json_records import json_as_type
 from hpc_launch.base.run_program import run_program
 from hpc_launch.runtimes.container_runtimes import BY_PROGRAM
 from hpc_launch.site_tools.draft_queues import MEMORY_TOLERANCE
@@ -85,7 +86,7 @@ class HostFacts(Struct, frozen=True, kw_only=True):
 def read_facts(text: str) -> HostFacts:
     """The facts in an answer. Raises ValueError if it is not what the program prints."""
     try:
-        facts = msgspec.json.decode(text, type=HostFacts)
+        facts = json_as_type(text, HostFacts)
     except msgspec.MsgspecError as error:
         raise ValueError(f"unexpected answer: {error}") from None
     for interface in facts.interfaces:

@@ -17,12 +17,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, ValidationError
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.files import FileAccess, has_acl, only_writable_by, read_text, way_to
 from hpc_launch.base.findings import Finding, FindingCode, Place
+from hpc_launch.base.json_records import as_type
 from hpc_launch.job.yaml_source import MAX_BYTES, parse_document, read_document
 from hpc_launch.sites.profile import DetectionRule
 from hpc_launch.sites.search_path import OWN_LAYERS, ProfileFile, profile_files
@@ -74,7 +75,7 @@ def _rules(file: ProfileFile) -> tuple[tuple[DetectionRule, ...], str | None]:
         return (), str(faults[0]) if faults else "the file is empty"
     data: Any = document.data.get("detect") or []
     try:
-        rules = convert(data, list[DetectionRule])
+        rules = as_type(data, list[DetectionRule])
     except ValidationError as error:
         return (), f"{path}: detect: {error}"
     # A rule without keys would match every machine.

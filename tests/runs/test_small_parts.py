@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,42 @@ def test_a_record_is_read_field_by_field() -> None:
     assert record.recovery.queue == "7"
     assert as_record({"source": "sacct"}, JobRecord) is None, "no job id, no state"
     assert as_record([], PlanRecord) is None
+
+
+THREADS = """\
+import sys, threading
+from msgspec import Struct
+from hpc_launch.base.json_records import as_type, json_as_type
+
+SOURCE = '''
+class Whole@(Struct):
+    name: str
+    parts: "dict[str, list[Part@]] | None" = None
+    more: "tuple[Part@, ...]" = ()
+class Part@(Struct):
+    words: "dict[str, int] | None" = None
+'''
+for number in range(40):
+    exec(SOURCE.replace("@", str(number)))
+
+def read():
+    for number in range(40):
+        kind = globals()[f"Whole{number}"]
+        together.wait()
+        json_as_type('{"name": "a", "parts": {"b": [{"words": {"c": 1}}]}, "more": [{}]}', kind)
+        as_type({"name": "a", "more": [{}]}, kind)
+
+sys.setswitchinterval(1e-5)
+together = threading.Barrier(8)
+threads = [threading.Thread(target=read) for _ in range(8)]
+for thread in threads:
+    thread.start()
+"""
+
+
+def test_threads_may_read_the_same_type_for_the_first_time() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_half_a_character_in_a_record_is_no_internal_error(tmp_path: Path) -> None:

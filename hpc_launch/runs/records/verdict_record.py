@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import ValidationError, convert, field, to_builtins
+from msgspec import ValidationError, field, to_builtins
 from msgspec.structs import asdict, replace
 
-from hpc_launch.base.json_records import create_record, read_record
+from hpc_launch.base.json_records import as_type, create_record, read_record
 from hpc_launch.diagnose.decide_verdict import PastAttempt
 from hpc_launch.diagnose.diagnosis import Diagnosis, Quote, Verdict
 from hpc_launch.runs.layout import AttemptFolder
@@ -80,7 +80,7 @@ def read_verdict(attempt: AttemptFolder) -> VerdictRecord | None:
 def stored_diagnosis(verdict: VerdictRecord) -> Diagnosis | None:
     """The diagnosis that a verdict is based on; None where the record has none, or one of another format."""
     try:
-        found = convert(verdict.diagnosis, Diagnosis)
+        found = as_type(verdict.diagnosis, Diagnosis)
     except ValidationError:
         return None
     return replace(found, evidence=verdict.evidence)

@@ -11,13 +11,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from msgspec import convert
 from msgspec.structs import replace
 
 from hpc_launch.agent.job_processes import send
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.installed import module_command
-from hpc_launch.base.json_records import write_record
+from hpc_launch.base.json_records import as_type, write_record
 from hpc_launch.base.run_program import run_program
 from hpc_launch.job.hostlist import compress
 from hpc_launch.schedulers.job_files import JOB_ID, JOB_MARKER, LOCAL_STATE, hosts_of
@@ -159,7 +158,7 @@ def state_after(action: str, job_id: str, folder: Path) -> LocalState | None:
 
 def record_of(entry: local_jobs.LocalJob, state: LocalState, source: str) -> JobRecord:
     """The record of a job in this state."""
-    known, nodes = convert(state, JobRecord, from_attributes=True), compress(entry.hosts) if entry.hosts else state.host
+    known, nodes = as_type(state, JobRecord, from_attributes=True), compress(entry.hosts) if entry.hosts else state.host
     return replace(known, job_id=entry.job_id, source=source, as_of=time.time(), nodes=nodes, restarts=0)
 
 

@@ -32,6 +32,7 @@ from hpc_launch.agent.lease import FOLDER, PREFIX
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.findings import FindingCode
 from hpc_launch.base.installed import AGENT, module_command, read_shipped
+from hpc_launch.base.json_records import json_as_type
 from hpc_launch.base.run_program import run_program
 from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.local.supervisor import SUPERVISOR
@@ -172,7 +173,7 @@ def _read(reply: HostReply) -> HostLeases:
     if reply.fault is not None:
         return HostLeases(fault=reply.fault)
     try:
-        return HostLeases(msgspec.json.decode(reply.text, type=tuple[LeaseHolder, ...]))
+        return HostLeases(json_as_type(reply.text, tuple[LeaseHolder, ...]))
     except msgspec.MsgspecError as error:
         return HostLeases(fault=f"unexpected answer: {error}")
 
@@ -266,7 +267,7 @@ def host_problems(hosts: Sequence[str], run_folder: str = "") -> list[HostProble
 def problems_in(answer: HostAnswer, first: str) -> list[HostProblem]:
     """What the first host found. Raises SubmitRefused if it printed something else."""
     try:
-        found = [msgspec.json.decode(line, type=HostProblem) for line in answer.output.splitlines() if line.strip()]
+        found = [json_as_type(line, HostProblem) for line in answer.output.splitlines() if line.strip()]
     except msgspec.MsgspecError as error:
         raise SubmitRefused(f"{first} gave an unexpected answer: {error}") from error
     return [HostProblem(_plain(one.host), _plain(one.message), one.hint and _plain(one.hint)) for one in found]

@@ -21,6 +21,7 @@ import msgspec
 from hpc_launch.agent.fan_out import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import write_atomic
+from hpc_launch.base.json_records import json_as_type
 from hpc_launch.job.shell_text import quote, visible
 from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, JOB_ID, JOB_MARKER, LOCAL_STATE, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
@@ -191,7 +192,7 @@ class SshScheduler(LocalScheduler):
         if not answer.output.strip():
             return None
         try:
-            return msgspec.json.decode(answer.output, type=LocalState)
+            return json_as_type(answer.output, LocalState)
         except msgspec.MsgspecError as error:
             raise Unreachable(f"{host} gave an unexpected answer: {error}") from error
 
