@@ -212,7 +212,7 @@ def _prepare() -> None:
     templates, folder = template_environment(), shipped("slurm_templates")
     for path in folder.rglob("*.j2"):
         templates.get_template(str(path.relative_to(folder)))
-    rulebook.shipped()
+    rulebook.shipped().words_in(b"")
     agent_archive()
 
 

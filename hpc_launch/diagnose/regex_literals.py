@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -36,10 +36,7 @@ def _of_sequence(items: Iterable[tuple[Any, Any]]) -> tuple[Words | None, Words 
     choices: list[Words] = []
     whole: Words | None = _NOTHING
     run = _NOTHING
-    for code, value in items:
-        if str(code) in {"AT", "ASSERT", "ASSERT_NOT"}:
-            continue  # no letters of its own
-        texts, needed = _of_part(str(code), value)
+    for texts, needed in _parts(items):
         whole, longer = _joined(whole, texts), _joined(run, texts)
         if longer is not None:
             run = longer
@@ -50,6 +47,23 @@ def _of_sequence(items: Iterable[tuple[Any, Any]]) -> tuple[Words | None, Words 
     return whole, max(good, key=_worth) if good else None
 
 
+def _parts(items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Words | None, Words | None]]:
+    """The same of each part, with the letters in a row as one."""
+    word = ""
+    for code, value in getattr(items, "data", items):  # of a SubPattern, whose own iteration is slow
+        name = str(code)
+        letter = _letter(name, value)
+        word += letter
+        if letter or name in {"AT", "ASSERT", "ASSERT_NOT"}:
+            continue  # these have no letters of their own
+        if word:
+            yield frozenset({word}), None
+            word = ""
+        yield _of_part(name, value)
+    if word:
+        yield frozenset({word}), None
+
+
 def _joined(begins: Words | None, ends: Words | None) -> Words | None:
     """Each text of one part followed by each of the next; None where they are too many."""
     if begins is None or ends is None or len(begins) * len(ends) > _MOST:
@@ -58,10 +72,7 @@ def _joined(begins: Words | None, ends: Words | None) -> Words | None:
 
 
 def _of_part(name: str, value: Any) -> tuple[Words | None, Words | None]:
-    """The same of one part."""
-    letter = _letter(name, value)
-    if letter:
-        return frozenset({letter}), None
+    """The same of one part that is not a letter."""
     if name == "SUBPATTERN":
         return _of_sequence(value[-1])
     if name == "ATOMIC_GROUP":
@@ -80,9 +91,10 @@ def _of_part(name: str, value: Any) -> tuple[Words | None, Words | None]:
 
 def _letter(name: str, value: Any) -> str:
     """The lower-case letter that this part matches; empty if it is a digit or more than one. `[Tt]` is one letter."""
-    literals = [(name, value)] if name == "LITERAL" else value if name == "IN" else []
-    letters = {chr(number).lower() if str(code) == "LITERAL" else "" for code, number in literals}
-    letter = letters.pop() if len(letters) == 1 else ""
+    letter = chr(value).lower() if name == "LITERAL" else ""
+    if name == "IN":
+        letters = {chr(number).lower() if str(code) == "LITERAL" else "" for code, number in value}
+        letter = letters.pop() if len(letters) == 1 else ""
     return "" if letter.isdigit() else letter
 
 

@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,7 @@ from hpc_launch.job.yaml_source import read_document
 from hpc_launch.prepare.explain import ExplainedValue, values
 from hpc_launch.site_tools.check_profile import golden_scripts
 from hpc_launch.site_tools.team_sources import at_revision, profiles_in
-from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
+from hpc_launch.sites.layers import Read, SiteLayer, chain, merge_layers
 from hpc_launch.sites.provenance import provenance, third_party_note
 from hpc_launch.sites.read_profile import provenance_of, recorded
 from hpc_launch.sites.search_path import Team, find_profile_or_base, is_file_name, profile_files, search_folders
@@ -64,16 +65,17 @@ class ProfileDetails(Struct, frozen=True):
 def profile_summaries(*, bases: bool) -> list[ProfileSummary]:
     """The first profile of each name: systems and templates by name, then bases."""
     summaries: dict[tuple[str, bool], ProfileSummary] = {}
+    read = cache(read_document)  # most extend the same few
     for file in profile_files(bases=bases):
         key = (file.path.stem, file.is_base)
         if key not in summaries:
-            summaries[key] = _summary(file.path, file.layer)
+            summaries[key] = _summary(file.path, file.layer, read)
     selected = [item for item in summaries.values() if bases or item.kind != "base"]
     return sorted(selected, key=lambda item: (item.kind == "base", item.name))
 
 
-def _summary(path: Path, layer: str) -> ProfileSummary:
-    document, _ = read_document(path)
+def _summary(path: Path, layer: str, read: Read) -> ProfileSummary:
+    document, _ = read(path)
     data = document.data if document is not None else {}
 
     def text(key: str) -> str | None:
@@ -82,7 +84,7 @@ def _summary(path: Path, layer: str) -> ProfileSummary:
 
     kind = text("kind") or "system"
     status = BROKEN if document is None else text("status") or ("" if kind == "base" else "draft")
-    trust = basis([one.document for one in chain(path, [])])
+    trust = basis([one.document for one in chain(path, [], read=read)])
     return ProfileSummary(path.stem, kind, text("title") or "", text("grade"), text("as_of"), status, layer, trust)
 
 

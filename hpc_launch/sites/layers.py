@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,10 @@ class SiteLayer(Struct, frozen=True):
         return f"{'base' if self.kind == 'base' else 'site'} {name}"
 
 
+Read = Callable[[Path], tuple[Document | None, list[Finding]]]
+"""Reads a YAML file, as `read_document` does."""
+
+
 def chain(
     path: Path,
     findings: list[Finding],
@@ -61,13 +65,14 @@ def chain(
     own: bool = False,
     review: bool = False,
     folders: Sequence[Path] | None = None,
+    read: Read = read_document,
 ) -> list[SiteLayer]:
     """All files of a profile, lowest first: the profiles it extends in order, each after its own parents, then the
     profile itself.
 
     A file that is reached twice counts once, at its first position. `own`: the first file is trusted,
     because the user named that very file. `review`: all files are, because nothing is run. `folders` replaces the
-    search path for parents. HL307 cycle, HL308 not found, HL309 invalid name.
+    search path for parents, `read` the reading of a file. HL307 cycle, HL308 not found, HL309 invalid name.
     """
     layers: dict[str, SiteLayer] = {}
     named = os.path.realpath(path) if own else None
@@ -90,7 +95,7 @@ def chain(
                 message = f"the profile extends {MAX_CHAIN} others or more"
                 fault(FindingCode.CIRCULAR_EXTENDS, message, named_at, "merge some of them")
             return
-        document, faults = read_document(file)
+        document, faults = read(file)
         findings.extend(faults)
         if document is None:
             return
