@@ -94,6 +94,10 @@ class NotNow(SubmitRefused):
     how = "refused for now"
 
 
+class NotHere(NotNow):
+    """No job can be submitted from this host, whatever it is."""
+
+
 class NotWritten(SubmitRefused):
     """A file needed for the submission cannot be written; the scheduler was not called."""
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from hpc_launch.base.errors import NotNow, SchedulerError, UserError
+from hpc_launch.base.errors import NotHere, NotNow, SchedulerError, UserError
 from hpc_launch.diagnose.diagnosis import Diagnosis
 from hpc_launch.retry.context import (
     RetryContext,
@@ -224,6 +224,8 @@ def _follow(
             run, prepared, scheduler, index=index, ending=ending, number=number, patient=patient
         )
     except NotNow as error:
+        if inside and isinstance(error, NotHere):  # a command on another host can, and need not wait
+            return DriverOutcome("waiting", str(error))
         return DriverOutcome("waiting", postpone(context, str(error)).words)
     except UserError as error:
         return DriverOutcome("waiting", f"the next attempt is due: {error}")

@@ -93,6 +93,15 @@ def test_a_host_without_slurm_s_configuration_did_not_reach_the_controller() -> 
     assert "login node" in (error.hint or "")
 
 
+@pytest.mark.parametrize("before", ["", FAILED, "sbatch: error: "])
+def test_a_cluster_that_takes_no_jobs_from_compute_nodes_does_not_reject_the_job(before: str) -> None:
+    said = "[TACC]: Job submission is not allowed from this host. Please submit through one of the login resources."
+    for error in (classify(1, "", before + said), classify(1, before + said, "")):
+        assert isinstance(error, NotNow)
+        assert "the cluster takes no jobs from this host, so nothing was submitted: [TACC]" in str(error)
+        assert "login node" in (error.hint or "")
+
+
 @pytest.mark.parametrize(
     "reason",
     [

@@ -52,6 +52,27 @@ def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User)
     assert any("Stale file handle" in quote["text"] for quote in status["attempts"][0]["evidence"])
 
 
+def test_a_node_that_may_not_submit_leaves_the_next_attempt_to_a_login_node(user_in_trouble: User) -> None:
+    user, nodes = user_in_trouble, user_in_trouble.cluster.nodes
+    refusal = "#!/bin/sh\necho '[TACC]: Job submission is not allowed from this host.'\nexit 1\n"
+    mount = ["mount", "--bind", user.job(refusal, "sbatch"), "/usr/bin/sbatch"]
+    user.cluster.run(["chmod", "755", mount[2]], check=True)
+    for node in nodes:
+        user.cluster.run(mount, user="root", node=node, check=True)
+    try:
+        run = user.submit(job(user, fails_once(), retry="{backoff: 1s, in_allocation: 'off'}"))
+        log = Path(run["folder"], "attempts", "001", "hook.log")
+        wait_until(lambda: log.exists() and "[hpc-launch]" in log.read_text())
+        assert "takes no jobs from this host" in log.read_text()
+        assert not Path(run["folder"], "attempts", "002").exists()
+        user.launch("watch", run["run"])
+        status = user.status(run["run"])
+    finally:
+        for node in nodes:
+            user.cluster.run(["umount", "/usr/bin/sbatch"], user="root", node=node, check=True)
+    assert attempts(status) == [("FAILED", "filesystem_error", "RETRY"), ("COMPLETED", "success", "NONE")]
+
+
 @pytest.mark.prove
 @pytest.mark.slow
 def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import (
     NoContact,
+    NotHere,
     NotNow,
     NotWritten,
     SchedulerError,
@@ -50,6 +51,7 @@ _NO_ANSWER = re.compile(
 
 _REFUSAL = re.compile(
     r"batch job submission failed|allocation failure|^sbatch: (error|fatal)|(unrecognized|invalid) option"
+    r"|submission is (not allowed|not permitted|disabled)"
 )
 
 
@@ -63,7 +65,7 @@ def classify(code: int, output: str, errors: str) -> SchedulerError:
     lines = [line.strip() for line in f"{output}\n{errors}".splitlines() if line.strip()]
     message = "\n".join(dict.fromkeys(_without_prefix(line) for line in lines))
     if code in {126, 127}:
-        return NotNow(f"cannot run sbatch: {message or 'command not found'}", NOT_HERE)
+        return NotHere(f"cannot run sbatch: {message or 'command not found'}", NOT_HERE)
     if code < 0 or code == 124 or 128 < code <= 128 + 64:
         return SubmitUnknown(f"sbatch was killed before it answered\n{message}".strip())
     if any(_NO_ANSWER.search(line) for line in lines):
@@ -85,7 +87,8 @@ def _refused(message: str) -> SubmitRefused:
     if found is None:
         return SubmitRefused(f"Slurm rejected the job: {message}")
     if found.action == NOT_HERE:
-        return NotNow(f"the controller of Slurm was not reached, so nothing was submitted: {message}", NOT_HERE)
+        why = found.meaning[0].lower() + found.meaning[1:-1]
+        return NotHere(f"{why}, so nothing was submitted: {message}", NOT_HERE)
     if found.never:
         return SubmitRefused(f"Slurm rejected the job: {message}", found.action)
     return NotNow(f"Slurm does not take the job at present: {message}", f"{found.meaning} {found.action}")
@@ -180,7 +183,7 @@ def submit(submission: Submission) -> ScriptJob:
     try:
         executor = ScriptExecutor(submission, submission.folder / "submitit")
     except RuntimeError as error:  # Submitit finds no srun
-        raise NotNow(str(error), NOT_HERE) from error
+        raise NotHere(str(error), NOT_HERE) from error
     try:
         # slurmd would create it by the umask, and a line of a teammate could pass for one of Slurm's.
         if not submission.array:
