@@ -56,7 +56,7 @@ def test_a_page_shows_the_same_facts_known_or_not_and_where_known_their_source(s
 
 def test_a_default_of_hpc_launch_is_not_shown_as_a_fact() -> None:
     assert "- runtime: not known; `apptainer` is tried" in made()[HERE / "kempner.md"]
-    assert "Not known if required." in made()[HERE / "snellius.md"]
+    assert "Not known if required." in made()[HERE / "alex.md"]
     assert "- runtime: `singularity`" in made()[HERE / "jean-zay.md"]
 
 

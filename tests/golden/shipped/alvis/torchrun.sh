@@ -5,7 +5,7 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=alvis                                    # alvis.yaml:41
+#SBATCH --partition=alvis                                    # alvis.yaml:43
 #SBATCH --account=NAISS2026-1-1                              # user.yaml:56
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
@@ -18,7 +18,7 @@
 
 # === Environment ===
 job_environment() {
-    module purge                                             # alvis.yaml:48
+    module purge                                             # alvis.yaml:50
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

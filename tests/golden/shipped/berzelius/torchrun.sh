@@ -2,9 +2,10 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site berzelius: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# berzelius.yaml: queues.berzelius.size: third party, 2026-08-31; public notes of a group
 # berzelius.yaml: account: third party; the comment in NSC's template that -A is only needed by members of several projects, in copies of users
 # berzelius.yaml: queues.berzelius.partition: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`; NSC's example names no partition
-# berzelius.yaml: paths: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`
+# berzelius.yaml: paths: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`, and public notes for the local folder
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2

@@ -2,14 +2,15 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site clariden: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# clariden.yaml: queues.normal.limits: third party, 2026-09-30; public notes of two groups
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=normal                                   # clariden.yaml:33
+#SBATCH --partition=normal                                   # clariden.yaml:36
 #SBATCH --account=a-abc                                      # user.yaml:5
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # clariden.yaml:22
+#SBATCH --cpus-per-task=288                                  # clariden.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -5,7 +5,7 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=normal                                   # daint.yaml:31
+#SBATCH --partition=normal                                   # daint.yaml:33
 #SBATCH --account=a-abc                                      # user.yaml:6
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=4                                  # one task per process

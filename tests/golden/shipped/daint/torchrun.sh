@@ -5,11 +5,11 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=normal                                   # daint.yaml:31
+#SBATCH --partition=normal                                   # daint.yaml:33
 #SBATCH --account=a-abc                                      # user.yaml:6
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # daint.yaml:20
+#SBATCH --cpus-per-task=288                                  # daint.yaml:21
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -18,7 +18,7 @@
 # === Environment ===
 job_environment() {
     ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:37; a crash of many processes would leave many large files
-    private_caches /iopsstor/scratch/cscs/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
+    private_caches /ritom/scratch/cscs/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

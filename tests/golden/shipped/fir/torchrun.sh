@@ -19,8 +19,8 @@
 # === Environment ===
 job_environment() {
     private_caches /scratch/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
-    module load StdEnv/2023 || die 'module load StdEnv/2023 failed' # alliance.yaml:19
-    module load python/3.12 || die 'module load python/3.12 failed' # alliance.yaml:19
+    module load StdEnv/2023 || die 'module load StdEnv/2023 failed' # alliance.yaml:21
+    module load python/3.12 || die 'module load python/3.12 failed' # alliance.yaml:21
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

@@ -3,16 +3,19 @@
 # tiny on site isambard-ai: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # isambard-ai.yaml: queues.workq.size: third party, 2026-11-26; glennklockwood.com/garden/systems/Isambard-AI: the nodes of phase 2
+# isambard-ai.yaml: queues.workq.about: third party, 2026-09-30; public notes of users
+# isambard-ai.yaml: internet: third party, 2026-11-27; public notes of users who tried it
+# isambard-ai.yaml: node_classes.gh200.gpu_memory: third party, 2026-11-27; public notes of users
 # isambard-ai.yaml: paths: third party, 2026-06-29; UKGovernmentBEIS/isambard_containers at 5a2c687; GeodesicResearch/isambard_sbatch at 0f4ccf6
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=workq                                    # isambard-ai.yaml:31
+#SBATCH --partition=workq                                    # isambard-ai.yaml:38
 #SBATCH --account=brics.abc                                  # user.yaml:26
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # isambard-ai.yaml:21
-#SBATCH --gpus-per-node=4                                    # isambard-ai.yaml:24
+#SBATCH --cpus-per-task=288                                  # isambard-ai.yaml:25
+#SBATCH --gpus-per-node=4                                    # isambard-ai.yaml:28
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -21,7 +24,7 @@
 
 # === Environment ===
 job_environment() {
-    module load brics/nccl || die 'module load brics/nccl failed' # isambard-ai.yaml:52
+    module load brics/nccl || die 'module load brics/nccl failed' # isambard-ai.yaml:59
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -42,12 +45,12 @@ job_environment() {
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
-    export NCCL_MIN_NCHANNELS=4                              # isambard-ai.yaml:41
-    export NCCL_GDRCOPY_ENABLE=1                             # isambard-ai.yaml:42
-    export NCCL_NET_FORCE_FLUSH=0                            # isambard-ai.yaml:43
-    export FI_CXI_DISABLE_NON_INJECT_MSG_IDC=1               # isambard-ai.yaml:44
-    export FI_HMEM_CUDA_USE_GDRCOPY=1                        # isambard-ai.yaml:45
-    export FI_CXI_RDZV_PROTO=alt_read                        # isambard-ai.yaml:46
+    export NCCL_MIN_NCHANNELS=4                              # isambard-ai.yaml:48
+    export NCCL_GDRCOPY_ENABLE=1                             # isambard-ai.yaml:49
+    export NCCL_NET_FORCE_FLUSH=0                            # isambard-ai.yaml:50
+    export FI_CXI_DISABLE_NON_INJECT_MSG_IDC=1               # isambard-ai.yaml:51
+    export FI_HMEM_CUDA_USE_GDRCOPY=1                        # isambard-ai.yaml:52
+    export FI_CXI_RDZV_PROTO=alt_read                        # isambard-ai.yaml:53
 }
 
 # === Rendezvous ===

@@ -9,16 +9,16 @@
 # jupiter.yaml: launch: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/jupiter.yaml)
 # jupiter.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/jupiter.yaml)
 # jupiter.yaml: containers: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/container/jupiter.yaml)
-# jupiter.yaml: paths: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0
+# jupiter.yaml: paths: third party, 2026-11-27; ValerianFourel/GEODML at 74e3533 for the days; public scripts of users
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=booster                                  # jupiter.yaml:37
+#SBATCH --partition=booster                                  # jupiter.yaml:38
 #SBATCH --account=abc                                        # user.yaml:12
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # jupiter.yaml:27
-#SBATCH --gres=gpu:4                                         # jupiter.yaml:30
+#SBATCH --cpus-per-task=288                                  # jupiter.yaml:28
+#SBATCH --gres=gpu:4                                         # jupiter.yaml:31
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -4,16 +4,16 @@
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # jsc.yaml: launch: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # jsc.yaml: fabric: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
-# jureca-dc.yaml: paths: third party, 2025-08-07; OpenGPTX/Megatron-LM at f8d245d
+# jureca-dc.yaml: queues: third party, 2026-11-27; public scripts and notes of users
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=dc-gpu                                   # jureca-dc.yaml:30
+#SBATCH --partition=dc-gpu                                   # jureca-dc.yaml:32; third party, 2026-11-27
 #SBATCH --account=abc                                        # user.yaml:11
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # jureca-dc.yaml:20
-#SBATCH --gres=gpu:4                                         # jureca-dc.yaml:23
+#SBATCH --cpus-per-task=128                                  # jureca-dc.yaml:21
+#SBATCH --gres=gpu:4                                         # jureca-dc.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -6,7 +6,6 @@
 # jsc.yaml: fabric: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm)
 # juwels-booster.yaml: queues: third party, 2026-11-26; aimat-lab/AutoSlurm at ec0a400 (README.md) for the time; a public benchmark's script for the nodes at which `booster` ends
 # juwels-booster.yaml: queues.develbooster: third party, 2026-11-26; public scripts with the line `#SBATCH --partition=develbooster`
-# juwels-booster.yaml: paths: third party, 2025-08-07; OpenGPTX/Megatron-LM at f8d245d
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2

@@ -7,17 +7,19 @@
 # karolina.yaml: queues.qgpu_preempt.preemption: third party, 2026-11-26; docs.it4i.cz/en/docs/karolina/karolina-partitions (undated), as the notes of users quote it
 # karolina.yaml: queues.qgpu_free: third party, 2026-11-26; the notes of users, and commit 54e42103 of the documentation at code.it4i.cz for the time
 # karolina.yaml: hosts: third party, 2026-11-26; EESSI/software-layer config/it4i_karolina.py at 209966b
-# karolina.yaml: paths: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
+# karolina.yaml: paths: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines); VachaLab/qq (slurm.py)
+# karolina.yaml: paths.scratch.purge_days: third party, 2026-11-27; public notes of users
+# karolina.yaml: containers: third party, 2026-11-27; the notes of users
 # Queue qgpu: the project's leader asks support for access
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=qgpu                                     # karolina.yaml:34
-#SBATCH --account=OPEN-00-01                                 # user.yaml:35
+#SBATCH --partition=qgpu                                     # karolina.yaml:36
+#SBATCH --account=open-00-01                                 # user.yaml:35
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # karolina.yaml:25
-#SBATCH --gpus-per-node=8                                    # karolina.yaml:28
+#SBATCH --cpus-per-task=128                                  # karolina.yaml:27
+#SBATCH --gpus-per-node=8                                    # karolina.yaml:30
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -25,7 +27,7 @@
 
 # === Environment ===
 job_environment() {
-    private_caches /scratch/project/OPEN-00-01/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
+    private_caches /scratch/project/open-00-01/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

@@ -2,14 +2,15 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site killarney: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# killarney.yaml: queues: third party, 2026-11-27; the copy of the Alliance's documentation for the number of nodes; public job scripts and notes of users for the time limit
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --account=aip-abc                                    # user.yaml:49
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # killarney.yaml:18
-#SBATCH --gpus-per-node=l40s:4                               # killarney.yaml:20
+#SBATCH --cpus-per-task=64                                   # killarney.yaml:20
+#SBATCH --gpus-per-node=l40s:4                               # killarney.yaml:22
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -17,6 +18,7 @@
 
 # === Environment ===
 job_environment() {
+    module load apptainer || die 'module load apptainer failed' # alliance.yaml:25
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

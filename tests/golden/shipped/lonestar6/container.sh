@@ -2,13 +2,17 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site lonestar6: 2 nodes x 3 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# lonestar6.yaml: internet: third party, 2026-09-20; a public note of a user who tried it
+# lonestar6.yaml: queues.gpu-a100.size: third party, 2026-11-27; public notes of sinfo
+# lonestar6.yaml: queues.gpu-a100-dev.size: third party, 2026-11-27; public notes of sinfo
+# lonestar6.yaml: queues.gpu-h100.size: third party, 2026-11-27; public notes of sinfo
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu-a100                                 # lonestar6.yaml:35
+#SBATCH --partition=gpu-a100                                 # lonestar6.yaml:40
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # lonestar6.yaml:17
+#SBATCH --cpus-per-task=128                                  # lonestar6.yaml:22
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

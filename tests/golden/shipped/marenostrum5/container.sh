@@ -9,13 +9,13 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=acc                                      # marenostrum5.yaml:36; third party, 2026-11-22
-#SBATCH --qos=acc_ehpc                                       # marenostrum5.yaml:36; third party, 2026-11-22
+#SBATCH --partition=acc                                      # marenostrum5.yaml:37; third party, 2026-11-22
+#SBATCH --qos=acc_ehpc                                       # marenostrum5.yaml:37; third party, 2026-11-22
 #SBATCH --account=abc01                                      # user.yaml:28
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=80                                   # marenostrum5.yaml:27; third party, 2026-11-22
-#SBATCH --gres=gpu:4                                         # marenostrum5.yaml:30; third party, 2026-11-22
+#SBATCH --gres=gpu:4                                         # marenostrum5.yaml:31; third party, 2026-11-22
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -25,7 +25,7 @@
 # === Environment ===
 job_environment() {
     private_caches /gpfs/scratch/abc01/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
-    module load singularity || die 'module load singularity failed' # marenostrum5.yaml:55; third party, 2026-08-13
+    module load singularity || die 'module load singularity failed' # marenostrum5.yaml:56; third party, 2026-08-13
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -38,9 +38,9 @@ job_environment() {
     export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
     export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
     export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
-    export NCCL_SOCKET_IFNAME=ib0,ib1,ib2,ib3                # marenostrum5.yaml:41; third party, 2026-08-13
-    export NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_4,mlx5_5           # marenostrum5.yaml:42; third party, 2026-08-13
-    export NCCL_NET=IB                                       # marenostrum5.yaml:43; third party, 2026-08-13
+    export NCCL_SOCKET_IFNAME=ib0,ib1,ib2,ib3                # marenostrum5.yaml:42; third party, 2026-08-13
+    export NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_4,mlx5_5           # marenostrum5.yaml:43; third party, 2026-08-13
+    export NCCL_NET=IB                                       # marenostrum5.yaml:44; third party, 2026-08-13
 }
 
 # === Rendezvous ===
@@ -110,7 +110,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=80 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=ib0:ib1:ib2:ib3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=512000 --interfaces=ib0:ib1:ib2:ib3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=SINGULARITYENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT

@@ -9,13 +9,13 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=acc                                      # marenostrum5.yaml:36; third party, 2026-11-22
-#SBATCH --qos=acc_ehpc                                       # marenostrum5.yaml:36; third party, 2026-11-22
+#SBATCH --partition=acc                                      # marenostrum5.yaml:37; third party, 2026-11-22
+#SBATCH --qos=acc_ehpc                                       # marenostrum5.yaml:37; third party, 2026-11-22
 #SBATCH --account=abc01                                      # user.yaml:28
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=80                                   # marenostrum5.yaml:27; third party, 2026-11-22
-#SBATCH --gres=gpu:4                                         # marenostrum5.yaml:30; third party, 2026-11-22
+#SBATCH --gres=gpu:4                                         # marenostrum5.yaml:31; third party, 2026-11-22
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -36,9 +36,9 @@ job_environment() {
     export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
     export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
     export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
-    export NCCL_SOCKET_IFNAME=ib0,ib1,ib2,ib3                # marenostrum5.yaml:41; third party, 2026-08-13
-    export NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_4,mlx5_5           # marenostrum5.yaml:42; third party, 2026-08-13
-    export NCCL_NET=IB                                       # marenostrum5.yaml:43; third party, 2026-08-13
+    export NCCL_SOCKET_IFNAME=ib0,ib1,ib2,ib3                # marenostrum5.yaml:42; third party, 2026-08-13
+    export NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_4,mlx5_5           # marenostrum5.yaml:43; third party, 2026-08-13
+    export NCCL_NET=IB                                       # marenostrum5.yaml:44; third party, 2026-08-13
 }
 
 # === Rendezvous ===
@@ -77,7 +77,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=80 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=ib0:ib1:ib2:ib3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=512000 --interfaces=ib0:ib1:ib2:ib3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
     messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
     private_folder environment programs rendezvous_slurm address_by_ip rendezvous node_check watch bind_ranks node

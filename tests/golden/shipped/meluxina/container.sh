@@ -9,22 +9,22 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # meluxina.yaml:36
-#SBATCH --qos=default                                        # meluxina.yaml:36
+#SBATCH --partition=gpu                                      # meluxina.yaml:40
+#SBATCH --qos=default                                        # meluxina.yaml:40
 #SBATCH --account=p200001                                    # user.yaml:38
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # meluxina.yaml:27
-#SBATCH --gpus-per-node=4                                    # meluxina.yaml:30
+#SBATCH --cpus-per-task=64                                   # meluxina.yaml:31
+#SBATCH --gpus-per-node=4                                    # meluxina.yaml:34
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --hint=nomultithread                                 # meluxina.yaml:23
+#SBATCH --hint=nomultithread                                 # meluxina.yaml:27
 
 # === Environment ===
 job_environment() {
-    module load Apptainer || die 'module load Apptainer failed' # meluxina.yaml:45; third party, 2026-11-22
+    module load Apptainer || die 'module load Apptainer failed' # meluxina.yaml:51; third party, 2026-11-22
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -34,7 +34,7 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=ib0                            # meluxina.yaml:42; third party, 2025-05-27
+    export NCCL_SOCKET_IFNAME=ib0                            # meluxina.yaml:48; third party, 2025-05-27
 }
 
 # === Rendezvous ===

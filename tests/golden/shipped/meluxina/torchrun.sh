@@ -9,18 +9,18 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # meluxina.yaml:36
-#SBATCH --qos=default                                        # meluxina.yaml:36
+#SBATCH --partition=gpu                                      # meluxina.yaml:40
+#SBATCH --qos=default                                        # meluxina.yaml:40
 #SBATCH --account=p200001                                    # user.yaml:38
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # meluxina.yaml:27
-#SBATCH --gpus-per-node=4                                    # meluxina.yaml:30
+#SBATCH --cpus-per-task=64                                   # meluxina.yaml:31
+#SBATCH --gpus-per-node=4                                    # meluxina.yaml:34
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --hint=nomultithread                                 # meluxina.yaml:23
+#SBATCH --hint=nomultithread                                 # meluxina.yaml:27
 
 # === Environment ===
 job_environment() {
@@ -32,7 +32,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=ib0                            # meluxina.yaml:42; third party, 2025-05-27
+    export NCCL_SOCKET_IFNAME=ib0                            # meluxina.yaml:48; third party, 2025-05-27
 }
 
 # === Rendezvous ===

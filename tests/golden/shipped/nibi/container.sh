@@ -18,6 +18,7 @@
 
 # === Environment ===
 job_environment() {
+    module load apptainer || die 'module load apptainer failed' # alliance.yaml:25
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

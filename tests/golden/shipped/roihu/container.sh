@@ -2,16 +2,21 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site roihu: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# roihu.yaml: node_classes.gh200.memory_per_gpu: third party, 2026-11-27; what Slurm prints, in public job scripts (--mem=217086)
+# roihu.yaml: queues.gpularge.size: third party, 2026-07-29; public output of sinfo, of the nodes that it shares with gpumedium
+# roihu.yaml: queues.gpumedium.size: third party, 2026-07-29; public output of sinfo
+# roihu.yaml: queues.gputest.size: third party, 2026-07-29; public output of sinfo
+# roihu.yaml: internet: third party, 2026-10-02; public notes of two groups that tried it
 # Queue gpularge: only for projects with a scalability test; without one, use `queue: gpumedium`
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpularge                                 # roihu.yaml:34
+#SBATCH --partition=gpularge                                 # roihu.yaml:39
 #SBATCH --account=project_2000001                            # user.yaml:13
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # roihu.yaml:20
-#SBATCH --gres=gpu:gh200:4                                   # roihu.yaml:24
+#SBATCH --cpus-per-task=288                                  # roihu.yaml:25
+#SBATCH --gres=gpu:gh200:4                                   # roihu.yaml:29
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -5,7 +5,7 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=normal                                   # santis.yaml:31
+#SBATCH --partition=normal                                   # santis.yaml:34
 #SBATCH --account=a-abc                                      # user.yaml:7
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=4                                  # one task per process

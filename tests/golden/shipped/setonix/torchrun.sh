@@ -3,15 +3,17 @@
 # tiny on site setonix: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 # setonix.yaml: all other facts: third party, 2026-11-22; the README `Investigation of Setonix GPU Access Patterns` of a public repository, which follows pawsey.atlassian.net/wiki/spaces/US
+# setonix.yaml: sbatch: third party, 2026-05-31; a group's public notes of May 2026: the centre's filter of options rejects jobs on GPUs that name CPUs
+# setonix.yaml: queues: third party, 2026-11-27; public notes of users, which follow pawsey.atlassian.net/wiki/spaces/US
+# setonix.yaml: paths: third party, 2026-11-27; public notes of users
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu                                      # setonix.yaml:48; third party, 2026-11-22
-#SBATCH --account=pawsey0001-gpu                             # user.yaml:37, with the suffix of setonix.yaml:34; third party, 2026-11-22
+#SBATCH --partition=gpu                                      # setonix.yaml:52; third party, 2026-11-27
+#SBATCH --account=pawsey0001-gpu                             # user.yaml:37, with the suffix of setonix.yaml:38; third party, 2026-11-22
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # setonix.yaml:25; third party, 2026-11-22
-#SBATCH --gres=gpu:8                                         # setonix.yaml:30; third party, 2026-11-22
+#SBATCH --gres=gpu:8                                         # setonix.yaml:34; third party, 2026-11-22
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -2,15 +2,17 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site snellius: 2 nodes x 4 processes, started by srun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# snellius.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/snellius.yaml)
+# snellius.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/snellius.yaml) for H100, public job scripts of users for A100
+# snellius.yaml: account: third party, 2026-11-27; public notes and job scripts of users
+# snellius.yaml: paths.shared.purge_days: third party, 2026-11-27; public notes of users
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu_h100                                 # snellius.yaml:44
+#SBATCH --partition=gpu_h100                                 # snellius.yaml:48
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=4                                  # one task per process
 #SBATCH --cpus-per-task=16                                   # 64 CPUs for 4 tasks
-#SBATCH --gpus-per-node=4                                    # snellius.yaml:27
+#SBATCH --gpus-per-node=4                                    # snellius.yaml:30
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -18,9 +20,9 @@
 
 # === Environment ===
 job_environment() {
-    module purge                                             # snellius.yaml:49
-    module load 2024 || die 'module load 2024 failed'        # snellius.yaml:53
-    module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 || die 'module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 failed' # snellius.yaml:53
+    module purge                                             # snellius.yaml:53
+    module load 2024 || die 'module load 2024 failed'        # snellius.yaml:57
+    module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 || die 'module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 failed' # snellius.yaml:57
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -29,7 +31,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
-    export PYTHONUSERBASE=''                                 # snellius.yaml:51; packages in the home folder do not match the image
+    export PYTHONUSERBASE=''                                 # snellius.yaml:55; packages in the home folder do not match the image
 }
 
 # === Rendezvous ===
@@ -39,7 +41,7 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# snellius.yaml:63. srun starts each process, which takes its rank from the variables set there.
+# snellius.yaml:70. srun starts each process, which takes its rank from the variables set there.
 on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$SLURM_NODEID

@@ -2,15 +2,17 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site snellius: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
-# snellius.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/snellius.yaml)
+# snellius.yaml: options: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/snellius.yaml) for H100, public job scripts of users for A100
+# snellius.yaml: account: third party, 2026-11-27; public notes and job scripts of users
+# snellius.yaml: paths.shared.purge_days: third party, 2026-11-27; public notes of users
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu_h100                                 # snellius.yaml:44
+#SBATCH --partition=gpu_h100                                 # snellius.yaml:48
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # snellius.yaml:23
-#SBATCH --gpus-per-node=4                                    # snellius.yaml:27
+#SBATCH --cpus-per-task=64                                   # snellius.yaml:26
+#SBATCH --gpus-per-node=4                                    # snellius.yaml:30
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -18,9 +20,9 @@
 
 # === Environment ===
 job_environment() {
-    module purge                                             # snellius.yaml:49
-    module load 2024 || die 'module load 2024 failed'        # snellius.yaml:53
-    module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 || die 'module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 failed' # snellius.yaml:53
+    module purge                                             # snellius.yaml:53
+    module load 2024 || die 'module load 2024 failed'        # snellius.yaml:57
+    module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 || die 'module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 failed' # snellius.yaml:57
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -29,7 +31,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export PYTHONUSERBASE=''                                 # snellius.yaml:51; packages in the home folder do not match the image
+    export PYTHONUSERBASE=''                                 # snellius.yaml:55; packages in the home folder do not match the image
 }
 
 # === Rendezvous ===
@@ -39,7 +41,7 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# snellius.yaml:63. Static rendezvous: ranks follow the order of the nodes.
+# snellius.yaml:70. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json

@@ -2,13 +2,15 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site stampede3: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# stampede3.yaml: node_classes.h100.memory: third party, 2026-08-19; awikner/physicsnemo at ca495e3 (hpc/stampede3.md)
+# stampede3.yaml: node_classes.pvc.memory: third party, 2026-08-19; awikner/physicsnemo at ca495e3 (hpc/stampede3.md)
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=h100                                     # stampede3.yaml:37
+#SBATCH --partition=h100                                     # stampede3.yaml:39
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # stampede3.yaml:18
+#SBATCH --cpus-per-task=96                                   # stampede3.yaml:20
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -84,7 +86,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_time_limit=900 job_node_rank=HPC_LAUNCH_NODE
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=1048576 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=4 --gpu-vendor=nvidia --memory-mib=1030144 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_step=ibrun job_tasks_per_node=1 job_each_process=''
 job_image_prefix=APPTAINERENV_
 job_image_variables=(

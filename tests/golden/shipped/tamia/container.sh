@@ -2,14 +2,15 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site tamia: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# tamia.yaml: paths: third party, 2026-11-27; public job scripts of users
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --account=aip-abc                                    # user.yaml:24
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=48                                   # tamia.yaml:20
-#SBATCH --gpus-per-node=h100:4                               # tamia.yaml:23
+#SBATCH --cpus-per-task=48                                   # tamia.yaml:21
+#SBATCH --gpus-per-node=h100:4                               # tamia.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -17,6 +18,7 @@
 
 # === Environment ===
 job_environment() {
+    module load apptainer || die 'module load apptainer failed' # alliance.yaml:25
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -90,7 +92,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=48 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=h100 --memory-mib=524288 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
+job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=h100 --memory-mib=500000 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_image_prefix=APPTAINERENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT

@@ -2,14 +2,15 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site tamia: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# tamia.yaml: paths: third party, 2026-11-27; public job scripts of users
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --account=aip-abc                                    # user.yaml:24
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=48                                   # tamia.yaml:20
-#SBATCH --gpus-per-node=h100:4                               # tamia.yaml:23
+#SBATCH --cpus-per-task=48                                   # tamia.yaml:21
+#SBATCH --gpus-per-node=h100:4                               # tamia.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -17,9 +18,8 @@
 
 # === Environment ===
 job_environment() {
-    private_caches /scratch/alice/.cache-alice HF_HOME=huggingface TORCH_HOME=torch TRITON_CACHE_DIR=triton PIP_CACHE_DIR=pip UV_CACHE_DIR=uv # caches.yaml:15
-    module load StdEnv/2023 || die 'module load StdEnv/2023 failed' # alliance.yaml:19
-    module load python/3.12 || die 'module load python/3.12 failed' # alliance.yaml:19
+    module load StdEnv/2023 || die 'module load StdEnv/2023 failed' # alliance.yaml:21
+    module load python/3.12 || die 'module load python/3.12 failed' # alliance.yaml:21
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -67,11 +67,10 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=48 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=h100 --memory-mib=524288 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=h100 --memory-mib=500000 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_parts=(
-    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh
-    private_folder environment programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun
-    exit
+    messages job_slurm in_place attempt run_hook requeue continue_here claim records signals variables fresh environment
+    programs rendezvous_slurm rendezvous node_check watch bind_ranks node step_srun end_srun exit
 )
 
 # ===== Below: the same in every job =====

@@ -2,13 +2,16 @@
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # tiny on site vista: 2 nodes x 1 process, started by torchrun.
 # Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
+# vista.yaml: internet: third party, 2026-06-25; public notes of users who tried it; one says the opposite
+# vista.yaml: queues.gh.size: third party, 2026-11-27; TCHPC's public notes of sinfo
+# vista.yaml: queues.gh-dev.size: third party, 2026-11-27; TCHPC's public notes of sinfo
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gh                                       # vista.yaml:31
+#SBATCH --partition=gh                                       # vista.yaml:34
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=72                                   # vista.yaml:20
+#SBATCH --cpus-per-task=72                                   # vista.yaml:23
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
