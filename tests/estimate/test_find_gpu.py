@@ -64,7 +64,8 @@ def test_the_network_is_that_of_the_site() -> None:
         ("jupiter", "gh200", "GH200 96 GB"),
         ("lumi-g", "mi250x", "MI250X (one of its two dies)"),
         ("leonardo", "a100", None),
-        ("snellius", "a100", None),
+        ("snellius", "a100", "A100 SXM 40 GB"),
+        ("kebnekaise", "a100", None),
     ],
 )
 def test_shipped_profiles(site: str, node_class: str, expected: str | None) -> None:
