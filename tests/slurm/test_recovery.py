@@ -6,6 +6,7 @@ Each training writes a line into a file, so that what really ran is counted, wha
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,13 @@ def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User)
 
 
 def test_a_node_that_may_not_submit_leaves_the_next_attempt_to_a_login_node(user_in_trouble: User) -> None:
-    user, nodes = user_in_trouble, user_in_trouble.cluster.nodes
+    user = user_in_trouble
     refusal = "#!/bin/sh\necho '[TACC]: Job submission is not allowed from this host.'\nexit 1\n"
-    mount = ["mount", "--bind", user.job(refusal, "sbatch"), "/usr/bin/sbatch"]
-    user.cluster.run(["chmod", "755", mount[2]], check=True)
-    for node in nodes:
-        user.cluster.run(mount, user="root", node=node, check=True)
-    try:
+    refuses = user.job(refusal, "sbatch")
+    user.cluster.run(["chmod", "755", refuses], check=True)
+    with ExitStack() as mounts:
+        for node in user.cluster.nodes:
+            mounts.enter_context(user.mounted(node, "--bind", refuses, "/usr/bin/sbatch"))
         run = user.submit(job(user, fails_once(), retry="{backoff: 1s, in_allocation: 'off'}"))
         log = Path(run["folder"], "attempts", "001", "hook.log")
         wait_until(lambda: log.exists() and "[hpc-launch]" in log.read_text())
@@ -67,9 +68,6 @@ def test_a_node_that_may_not_submit_leaves_the_next_attempt_to_a_login_node(user
         assert not Path(run["folder"], "attempts", "002").exists()
         user.launch("watch", run["run"])
         status = user.status(run["run"])
-    finally:
-        for node in nodes:
-            user.cluster.run(["umount", "/usr/bin/sbatch"], user="root", node=node, check=True)
     assert attempts(status) == [("FAILED", "filesystem_error", "RETRY"), ("COMPLETED", "success", "NONE")]
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,14 +55,17 @@ class User:
         self.job(text + more, "sites/testcluster.yaml")
 
     @contextmanager
-    def little_shared_memory(self, node: str) -> Iterator[None]:
-        """A fault that the node check finds: 1 MiB is left in a node's /dev/shm."""
-        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"]
-        self.cluster.run(mount, user="root", node=node, check=True)
+    def mounted(self, node: str, *words: str) -> Iterator[None]:
+        """`mount WORDS` on a node, where the last word is the place."""
+        self.cluster.run(["mount", *words], user="root", node=node, check=True)
         try:
             yield
         finally:
-            self.cluster.run(["umount", "/dev/shm"], user="root", node=node, check=True)
+            self.cluster.run(["umount", words[-1]], user="root", node=node, check=True)
+
+    def little_shared_memory(self, node: str) -> AbstractContextManager[None]:
+        """A fault that the node check finds: 1 MiB is left in a node's /dev/shm."""
+        return self.mounted(node, "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm")
 
     def launch(
         self, *args: str, timeout: float = PATIENCE_S, env: dict[str, str] | None = None

@@ -53,7 +53,8 @@ def play(cell: Cell) -> Outcome:
         told = place.call("why", "@last", "--attempt", "1", "--json")
         why = json.loads(told.stdout) if told.stdout.startswith("{") else {}
         _judge(outcome, cell, status, why, place)
-        outcome.wrong += [watched] * (outcome.state in ALIVE)
+        if outcome.state in ALIVE:
+            outcome.wrong.append(watched)
     except Exception as error:  # a cell that breaks is a cell that failed
         outcome.wrong.append(f"{type(error).__name__}: {error}")
     outcome.took_s = round(time.monotonic() - began, 1)
