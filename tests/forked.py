@@ -45,18 +45,21 @@ def hpc_launch(
     input: bytes = b"",  # noqa: A002 - as subprocess.run calls it
     timeout: float = 180,
     place: tuple[int, int, str] | None = None,
+    module: str = "hpc_launch.cli.main",
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `hpc-launch WORDS` to its end, in the `place` of a cluster if one is given (`Cluster.place`).
+
+    With a `module`: its `main`, in place of that of hpc-launch.
 
     Raises:
         TimeoutExpired: It took longer than `timeout` seconds, and was killed.
     """
-    request = json.dumps({"words": list(words), "cwd": str(cwd or Path.cwd()), "env": dict(env), "place": place})
+    told = {"words": list(words), "cwd": str(cwd or Path.cwd()), "env": dict(env), "place": place, "module": module}
     ours, theirs = socket.socketpair()
     pipes = [os.pipe() for _ in range(3)]
     (stdin, feed), (out, stdout), (err, stderr) = pipes
     handed_over = (stdin, stdout, stderr, theirs.fileno())
-    socket.send_fds(_server(env), [request.encode()], handed_over)
+    socket.send_fds(_server(env), [json.dumps(told).encode()], handed_over)
     for number in handed_over[:3]:
         os.close(number)
     theirs.close()
@@ -133,8 +136,8 @@ def _end() -> None:
         process.communicate()
 
 
-def _serve(connection: socket.socket) -> None:
-    """Fork for each request, until the other end is closed; returns in the process that is the command."""
+def _serve(connection: socket.socket) -> str:
+    """Fork for each request, until the other end is closed; returns its module in the process that is the command."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the attendants
     while True:
         request, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 4)
@@ -149,7 +152,7 @@ def _serve(connection: socket.socket) -> None:
             if (command := os.fork()) != 0:
                 _attend(command, descriptors)
             _become(words, descriptors)
-            return
+            return str(words["module"])
         for number in descriptors:
             os.close(number)
 
@@ -181,12 +184,10 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.argv = ["hpc-launch", *request["words"]]
 
 
-def _run() -> None:
+def _run(module: str) -> None:
     """The command, without the time that Python takes to tear the modules down."""
-    from hpc_launch.cli.main import main
-
     try:
-        main()
+        importlib.import_module(module).main()
     except SystemExit as end:
         if isinstance(end.code, int):
             atexit._run_exitfuncs()
@@ -220,5 +221,5 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         _prepare()
         gc.freeze()  # or each command would look through, and so copy, all that was imported
-        _serve(requests)
-    _run()
+        wanted = _serve(requests)
+    _run(wanted)

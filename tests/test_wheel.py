@@ -92,6 +92,7 @@ def test_a_users_project_passes_mypy(installed: Path, tmp_path: Path) -> None:
     assert "no issues found" in run(sys.executable, "-m", "mypy", *options, cwd=tmp_path)
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 def test_it_submits_the_example(installed: Path, tmp_path: Path) -> None:
     (job,) = installed.glob("lib/python*/site-packages/hpc_launch/_data/examples/tiny-gpt/job.yaml")

@@ -21,14 +21,6 @@ from hpc_launch.retry.context import (
     silence_of_forgotten,
     vanished,
 )
-from hpc_launch.retry.decision import (
-    diagnose_never_starts,
-    diagnose_now,
-    following_attempt,
-    hosts_back,
-    make_verdict,
-    report_bad_nodes,
-)
 from hpc_launch.retry.drivers import NOTHING, DriverOutcome
 from hpc_launch.retry.notifications import note_stop, postpone
 from hpc_launch.retry.same_job import (
@@ -48,7 +40,6 @@ from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.status.tracker import RunTracker, script_ended
 from hpc_launch.runs.submitting.cancel_run import carry_out
 from hpc_launch.runs.submitting.run_store import checkpoint
-from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.local.local_jobs import host_with
 from hpc_launch.schedulers.scheduler import Scheduler
 
@@ -85,6 +76,8 @@ def recover(
         return left_alone(run)
     if not inside and context.status.final and not context.status.undecided:
         withdraw_successor(context)
+    if context.status.state == "COMPLETED" and not context.status.undecided:
+        return NOTHING
     if context.status.state == "STUCK":
         return _withdraw(context)
     if not inside and vanished(context):
@@ -141,6 +134,8 @@ def _decide(context: RetryContext, *, inside: bool) -> tuple[VerdictRecord | Non
 
     With why the team does not get the report on bad nodes.
     """
+    from hpc_launch.retry.decision import diagnose_now, make_verdict, report_bad_nodes
+
     if never_submitted(context.view.files.void) and not context.follows_verdict:
         return None, None  # a person's submission, which that person repeats
     diagnosis = diagnose_now(context, inside=inside)
@@ -187,6 +182,9 @@ def _follow(
     successor: bool,
 ) -> DriverOutcome:
     """Begin the attempt that the verdict asks for, unless another driver did, or it is too early."""
+    from hpc_launch.retry.decision import following_attempt, hosts_back
+    from hpc_launch.runs.submitting.submit_attempt import submit_next
+
     run, view, scheduler = context.run, context.view, context.scheduler
     number = context.attempt.number
     if os.path.isdir(run.attempt(number + 1).path):
@@ -235,6 +233,8 @@ def _follow(
 
 def _withdraw(context: RetryContext) -> DriverOutcome:
     """Cancel a pending job that can never start, after a while: it is a failure like any other."""
+    from hpc_launch.retry.decision import diagnose_never_starts, make_verdict
+
     job, left_s = never_starts(context)
     job_id = context.view.job_id or ""
     if job is None:

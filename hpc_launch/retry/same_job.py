@@ -16,7 +16,6 @@ from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.base.files import read_text
 from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.retry.context import RetryContext, ended_from_outside
-from hpc_launch.retry.decision import following_attempt
 from hpc_launch.retry.drivers import DriverOutcome
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import Reader, successor_of
@@ -156,6 +155,8 @@ def _recorded(context: RetryContext) -> tuple[AttemptFolder, SuccessorRecord] | 
 
 def _following(context: RetryContext, verdict: VerdictRecord, *, asked: AttemptFolder) -> PreparedAttempt | None:
     """The attempt that a verdict asks for; None where it asks Slurm for something else than the attempt `asked`."""
+    from hpc_launch.retry.decision import following_attempt
+
     try:
         prepared = following_attempt(context.run, verdict, verdict.not_before)
         script = asked.script.read_text("utf-8", errors="surrogateescape")

@@ -143,16 +143,18 @@ dist.destroy_process_group()
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [("--standalone",), prove(("--master-addr=127.0.0.1", "--master-port=29377"))])
-def test_torchrun_and_its_ranks_tell_every_phase_in_order(job: Job, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    ["--standalone train.py", *map(prove, ["--standalone train.py compile", "--master-port=29377 train.py"])],
+)
+def test_torchrun_and_its_ranks_tell_every_phase_in_order(job: Job, words: str) -> None:
     names = re.search(r'COLLECTIVES = """(.*?)"""', (job.folder / "hooks" / "sitecustomize.py").read_text(), re.DOTALL)
     assert names is not None
     (job.folder / "train.py").write_text(f"COLLECTIVES = {names[1].split()}\n{TRAINING}")
-    also = ["compile"] if options[0] == "--standalone" else []
-    job.run("-m", "torch.distributed.run", "--nproc-per-node=2", *options, "train.py", *also)
+    job.run("-m", "torch.distributed.run", "--nproc-per-node=2", *words.split())
     told = job.told()
     assert set(told) == {"-", "0", "1"}
-    assert list(dict.fromkeys(told["-"])) == LAUNCHER if also else told["-"][:1] == ["launcher"]
+    assert list(dict.fromkeys(told["-"])) == LAUNCHER if "--standalone" in words else told["-"][:1] == ["launcher"]
     assert told["-"][-1] == "met"
     for rank in ("0", "1"):
         assert told[rank] == RANK

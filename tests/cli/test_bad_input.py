@@ -226,7 +226,7 @@ def test_validate_of_a_file_whose_name_is_no_text(shell: Shell) -> None:
     strange.write_text("")
     for form in ("text", "json", "github"):
         words = ("validate", strange.name, "--site", "here", "--format", form)
-        done = shell.call(*words, env={"PYTHONIOENCODING": "utf-8:strict"})
+        done = shell.call(*words, before=["env", "PYTHONIOENCODING=utf-8:strict"])
         assert (done.returncode, done.stderr) == (3, "")
         assert r"a\udcff.yaml" in done.stdout
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import stat
 import sys
@@ -15,7 +16,9 @@ import pytest
 from tests.cluster.faults import wait_until
 from tests.view.home import Home
 
-pytest.importorskip("mcp", reason="pip install -e '.[mcp]'")
+# Importing it takes seconds, in each process that collects the tests.
+if importlib.util.find_spec("mcp") is None:
+    pytest.skip("pip install -e '.[mcp]'", allow_module_level=True)
 pytestmark = pytest.mark.slow
 
 JOB = """

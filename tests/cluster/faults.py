@@ -145,9 +145,14 @@ def wait_until(
     explain: Callable[[], str] = lambda: "not ready",
     every: float = 0.1,
 ) -> None:
-    """Poll until something holds; TimeoutError with an explanation after `timeout` seconds."""
+    """Poll until something holds; TimeoutError with an explanation after `timeout` seconds.
+
+    What takes long to find out is asked less often, or the asking would slow down what it waits for.
+    """
     end = time.monotonic() + timeout
+    asked = time.monotonic()
     while not ready():
         if time.monotonic() > end:
             raise TimeoutError(f"after {timeout:g} s: {explain()}")
-        time.sleep(every)
+        time.sleep(max(every, 3 * (time.monotonic() - asked)))
+        asked = time.monotonic()

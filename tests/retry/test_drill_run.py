@@ -74,7 +74,7 @@ def test_a_training_that_saves_and_goes_on_is_ready_though_its_job_ends_late(tmp
 
 NOT_READY = {
     "it begins anew": (
-        ["checkpoint.resume.args.from=null"],
+        ["checkpoint.resume.args.from=null", "launcher=none"],
         "not ready: the next attempt began with step 1, although the checkpoint is at step",
     ),
     "it ignores the warning": (

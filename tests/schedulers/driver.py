@@ -1,6 +1,6 @@
 """Runs one method of the Slurm scheduler, on the cluster's login node as an ordinary user: JSON in, JSON out.
 
-    python driver.py METHOD < {"args": …}
+    python -m tests.schedulers.driver METHOD < {"args": …}
 
 A process of its own each time, as the verbs of hpc-launch are: nothing of Submitit lives on from call to call.
 """

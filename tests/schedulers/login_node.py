@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,9 +11,7 @@ from typing import Any
 
 from hpc_launch.schedulers.scheduler import JobRecord
 from tests.cluster import Cluster
-from tests.cluster.requirements import REPOSITORY
-
-DRIVER = Path(__file__).with_name("driver.py")
+from tests.forked import hpc_launch_text
 
 
 class Failed(Exception):
@@ -36,20 +33,18 @@ class LoginNode:
     user: str | None = None
     attempts: int = 0
 
-    def command(self, method: str) -> list[str]:
-        return [sys.executable, str(DRIVER), method]
-
     def environment(self) -> Mapping[str, str]:
-        return {"PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": str(self.home / "state"), **self.env}
+        return {"XDG_STATE_HOME": str(self.home / "state"), **self.env}
 
     def call(self, method: str, **values: Any) -> Any:
-        done = self.cluster.run(
-            self.command(method),
+        done = hpc_launch_text(
+            [method],
             cwd=self.home,
-            env=self.environment(),
-            input=json.dumps(values),
+            env={**self.cluster.environment(), **self.environment()},
+            input=json.dumps(values).encode(),
             timeout=300,
-            user=self.user,
+            place=self.cluster.place(self.user),
+            module="tests.schedulers.driver",
         )
         # Nothing else may be printed: the caller's stdout is data, and its stderr for people.
         assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S
 from hpc_launch.schedulers.slurm.slurm_reasons import advice
 from tests.cluster import Cluster
+from tests.cluster.requirements import REPOSITORY
 from tests.schedulers.login_node import Failed, LoginNode
 
 SLEEP = "sleep 120"
@@ -165,8 +167,9 @@ def test_many_processes_ask_the_controller_once(login: LoginNode) -> None:
     login.env = {"PATH": f"{counter.parent}:{path}", "COUNT": str(count)}
     jobs = [login.submit(SLEEP) for _ in range(3)]
     values = json.dumps({"job_ids": jobs, "fresh": False})
-    command = ["sh", "-c", f"echo '{values}' | {' '.join(login.command('query'))}"]
-    processes = [login.cluster.popen(command, env=login.environment()) for _ in range(8)]
+    command = ["sh", "-c", f"echo '{values}' | {sys.executable} -m tests.schedulers.driver query"]
+    env = {**login.environment(), "PYTHONPATH": str(REPOSITORY)}
+    processes = [login.cluster.popen(command, env=env) for _ in range(8)]
     answers = [json.loads(process.communicate(timeout=180)[0]) for process in processes]
     assert all(answer["result"].keys() == set(jobs) for answer in answers)
     times = [float(line) for line in count.read_text().split()]

@@ -124,7 +124,7 @@ def test_what_is_missing_inside_is_found_before_anything_is_queued(user: User, c
     assert re.search(r"^fail +inside +cannot run ", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("options", [[], ["--cleanenv"]], ids=["as-it-is", "cleanenv"])
+@pytest.mark.parametrize("options", [[], prove(["--cleanenv"])], ids=["as-it-is", "cleanenv"])
 def test_srun_starts_each_process_in_the_image(user: User, container: dict[str, object], options: list[str]) -> None:
     user.job(RANKS, "ranks.py")
     boxed = {**container, "options": options}

@@ -23,6 +23,10 @@ print("sum", one.item())
 dist.barrier()
 dist.destroy_process_group()
 """
+WITHOUT_TORCH = """\
+import os
+print("sum", float(os.environ["WORLD_SIZE"]))
+"""
 
 
 class Stranger(User):
@@ -35,14 +39,20 @@ class Stranger(User):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("kind", "release"), [("cluster", "22.05"), prove("cluster_trixie", "24.11"), prove("cluster_sid", "26.05")]
+    ("kind", "release", "train"),
+    [
+        ("cluster", "22.05", WITHOUT_TORCH),  # the job on its nodes has PyTorch meet
+        prove("cluster_trixie", "24.11", TRAIN),
+        prove("cluster_sid", "26.05", TRAIN),
+    ],
+    ids=["cluster-22.05", "cluster_trixie-24.11", "cluster_sid-26.05"],
 )
-def test_from_nothing_to_a_run(request: pytest.FixtureRequest, kind: str, release: str) -> None:
+def test_from_nothing_to_a_run(request: pytest.FixtureRequest, kind: str, release: str, train: str) -> None:
     """Learn the site with a job on its nodes, run the job, and look for drift."""
     cluster: Cluster = request.getfixturevalue(kind)
     stranger = Stranger(cluster, cluster.user_folder("stranger-"))
-    stranger.job(TRAIN, "train.py")
-    job = stranger.job(JOB)
+    stranger.job(train, "train.py")
+    job = stranger.job(JOB if train == TRAIN else f"{JOB}launcher: srun\n")
     done = stranger.launch("render", job)
     assert done.returncode == 3
     assert "sites learn" in done.stderr

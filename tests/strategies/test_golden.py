@@ -109,7 +109,7 @@ def test_shellcheck_finds_nothing() -> None:
     "case",
     [
         "zero3.json",
-        "zero3_auto.json",
+        prove("zero3_auto.json"),
         "fsdp1_accelerate.yaml",
         prove("fsdp2_size.yaml"),
         prove("fsdp1_trainer.json"),

@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--from", dest="start", type=Path)
     parser.add_argument("--local_rank", type=int)
     args = parser.parse_args()
-    rank = int(os.environ["RANK"])
+    rank = int(os.environ.get("RANK", "0"))
     if args.listen not in ("file", "hook", "none"):
         signal.signal(getattr(signal, f"SIG{args.listen}"), lambda number, _: told.append(number))
     first = json.loads((args.start / "state.json").read_text())["step"] if args.start else 0

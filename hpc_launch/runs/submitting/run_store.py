@@ -30,7 +30,6 @@ from hpc_launch.runs.records.plan_record import PlanRecord
 from hpc_launch.runs.records.run_info import CodeInfo, RunInfo, by_this_process
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
-from hpc_launch.script.parts import RUNTIME, runtime
 
 
 @dataclass(frozen=True)
@@ -144,6 +143,8 @@ def claim_number(run: RunFolder, number: int) -> AttemptFolder:
 
 def write_programs(run: RunFolder) -> None:
     """Write what scripts of this release run, unless the run has it. Raises OSError."""
+    from hpc_launch.script.parts import RUNTIME, runtime
+
     path = run.hooks / RUNTIME
     if not os.path.exists(path) or path.read_text("utf-8") != runtime():
         write_atomic(run.hooks / ARCHIVE, agent_archive(), sync=False)
