@@ -79,6 +79,7 @@ def state_of(files: AttemptFiles, said: JobRecord | None = None, **more: Any) ->
         (FILES, None, "UNKNOWN", "UNKNOWN"),
         (replace(FILES, end=ended()), record("RUNNING", ago=25), "COMPLETED", "COMPLETED"),
         (replace(FILES, end=ended(ago=0.5)), record("RUNNING", ago=3), "COMPLETING", "ENDING"),
+        (replace(FILES, end=ended(ago=0.5)), None, "COMPLETING", "ENDING"),  # forgotten at once, as others may not know
         (replace(FILES, end=ended()), record("COMPLETED"), "COMPLETED", "COMPLETED"),
         (replace(FILES, end=ended()), None, "COMPLETED", "COMPLETED"),
         (replace(FILES, end=ended(3)), record("RUNNING", ago=25), "FAILED", "FAILED"),

@@ -125,7 +125,7 @@ def _end_record(view: AttemptView) -> Observation | None:
         reason = f"{ending}; waiting for the scheduler to say why"
         reason += "" if answer.error is None else f": {answer.error}"
         return Observation("COMPLETING", "end_record", view.ended, reason)
-    if view.ended is not None and not forgotten and 0 <= view.now - view.ended < view.settle_s:
+    if view.ended is not None and 0 <= view.now - view.ended < view.settle_s:
         return Observation("COMPLETING", "end_record", view.ended, ending)
     if view.exit_code == 0 and view.signal is None:
         return Observation("COMPLETED", "end_record", view.ended, _warning_text(view))
