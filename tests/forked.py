@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -198,7 +199,7 @@ def _run(module: str) -> None:
 
 
 def _prepare() -> None:
-    """Import all, and read what a command would read again each time: the templates, the rules of failures."""
+    """Import all, and read what a command would read again each time: types, the templates, the rules of failures."""
     import hpc_launch
 
     for module in pkgutil.walk_packages(hpc_launch.__path__, "hpc_launch."):
@@ -206,15 +207,28 @@ def _prepare() -> None:
             part in module.name for part in (".agent.", "library_scripts", "probe_script", "__main__", "mcp_server")
         ):
             importlib.import_module(module.name)
+    from msgspec import Struct
+
+    from hpc_launch.base import json_records
     from hpc_launch.base.installed import agent_archive, shipped
     from hpc_launch.diagnose import rulebook
+    from hpc_launch.job.type_hints import fields_of, members
+    from hpc_launch.script.parts import runtime_digest
     from hpc_launch.script.template_environment import template_environment
 
+    waiting = [Struct]
+    for kind in waiting:
+        waiting += kind.__subclasses__()
+        with suppress(NameError):  # a type that no file has, and only type checkers look up
+            for field in fields_of(kind).values():
+                members(field.type)
+            json_records._fields(kind)
     templates, folder = template_environment(), shipped("slurm_templates")
     for path in folder.rglob("*.j2"):
         templates.get_template(str(path.relative_to(folder)))
     rulebook.shipped().words_in(b"")
     agent_archive()
+    runtime_digest()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def completed(tmp_path: Path, job: str, *sets: str) -> str:
     return "\n".join(logs)
 
 
-@pytest.mark.slow
+@pytest.mark.prove  # a server and its client: the test below
 @pytest.mark.torch
 def test_a_training_learns_from_what_its_server_samples(tmp_path: Path) -> None:
     log = completed(tmp_path, "grpo-server/job.yaml", f"environment.python={sys.executable}")

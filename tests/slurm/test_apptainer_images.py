@@ -165,7 +165,7 @@ def test_a_shell_is_in_the_image_of_the_rank(user: User, container: dict[str, ob
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "warning", "listen"),
-    [prove("torchrun", "USR1", "USR1"), prove("srun", "USR1", "USR1"), ("torchrun", "file", "hook")],
+    [("srun", "USR1", "USR1"), prove("torchrun", "USR1", "USR1"), prove("torchrun", "file", "hook")],
 )
 def test_a_training_inside_is_warned_and_goes_on(
     user: User, container: dict[str, object], launcher: str, warning: str, listen: str

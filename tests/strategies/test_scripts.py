@@ -46,6 +46,7 @@ def test_inside_a_job_its_nodes_and_gpus_are_meant(config: Config, monkeypatch: 
     assert config("hostfile", "--slots", "2", "--hosts", "a").out == "a slots=2\n"
 
 
+@pytest.mark.prove  # tests/guides/test_pdsh_hosts.py has one read by it
 @pytest.mark.torch("deepspeed")
 def test_deepspeed_reads_the_hostfile(config: Config, tmp_path: Path) -> None:
     assert config("hostfile", "--hosts", "n[1-2],n3:4", "--slots", "8", "-o", "hosts").code == 0
