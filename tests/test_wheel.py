@@ -48,9 +48,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, REPOSITORY)
     run(*build, cwd=folder, REPOSITORY_URL=ADDRESS)
     (wheel,) = folder.glob("hpc_launch-*.whl")
-    venv.create(folder / "env")
-    pip = (sys.executable, "-m", "pip", "--python", folder / "env" / "bin" / "python")
-    run(*pip, "install", "-q", "-c", REPOSITORY / "constraints.txt", wheel, cwd=folder)
+    venv.create(folder / "env", with_pip=True)
+    python = folder / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "-c", REPOSITORY / "constraints.txt", wheel, cwd=folder)
     return folder / "env"
 
 

@@ -150,9 +150,11 @@ def wait_until(
     What takes long to find out is asked less often, or the asking would slow down what it waits for.
     """
     end = time.monotonic() + timeout
-    asked = time.monotonic()
-    while not ready():
-        if time.monotonic() > end:
-            raise TimeoutError(f"after {timeout:g} s: {explain()}")
-        time.sleep(max(every, 3 * (time.monotonic() - asked)))
+    while True:
         asked = time.monotonic()
+        if ready():
+            return
+        now = time.monotonic()
+        if now > end:
+            raise TimeoutError(f"after {timeout:g} s: {explain()}")
+        time.sleep(max(every, min(3 * (now - asked), 2.0)))

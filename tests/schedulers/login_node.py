@@ -40,7 +40,7 @@ class LoginNode:
         done = hpc_launch_text(
             [method],
             cwd=self.home,
-            env={**self.cluster.environment(), **self.environment()},
+            env={**self.cluster.environment(self.user), **self.environment()},
             input=json.dumps(values).encode(),
             timeout=300,
             place=self.cluster.place(self.user),

@@ -149,11 +149,11 @@ def test_what_slurm_would_do(login: LoginNode) -> None:
 
 
 def test_jobs_are_found_by_name(login: LoginNode) -> None:
-    ended = login.submit("true", name="found.x1.1")
+    ended = login.submit("true", name="listed.x1.1")
     login.until(ended, over)
-    live = login.submit(SLEEP, name="found.x1.1")
-    other = login.submit(SLEEP, name="found.x1.12")
-    found = login.find("found.x1.1")
+    live = login.submit(SLEEP, name="listed.x1.1")
+    other = login.submit(SLEEP, name="listed.x1.12")
+    found = login.find("listed.x1.1")
     assert {record.job_id for record in found} == {ended, live}
     for job in (live, other):
         login.call("cancel", job_id=job)
