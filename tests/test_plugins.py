@@ -273,7 +273,7 @@ def test_a_job_waits_in_the_queue_and_is_cancelled_there_and_where_it_runs(examp
 
 @pytest.mark.slow
 def test_a_failure_is_retried_by_the_job_itself(example: Any, tmp_path: Path) -> None:
-    sets = ("--set", "args.fail-at-step=2", "--set", "args.steps=3", "--set", "retry.backoff=1s")
+    sets = ("--set", "args.fail-at-step=3", "--set", "args.steps=4", "--set", "retry.backoff=1s")
     assert example(*SUBMIT, *sets).returncode == 0
     end = time.monotonic() + 150  # nobody looks: the first attempt submits the second one
     while not (ends := list(tmp_path.glob("runs/*/attempts/002/end.json"))):
@@ -285,7 +285,8 @@ def test_a_failure_is_retried_by_the_job_itself(example: Any, tmp_path: Path) ->
         ("filesystem_error", "spool-1"),
         ("success", "spool-2"),
     ]
-    assert re.search("begins after step [12]", example("logs", "@last").stdout)
+    # the rank that saves may be a step ahead of the one that failed, or behind it
+    assert re.search("begins after step [1-4]", example("logs", "@last").stdout)
 
 
 @pytest.mark.slow

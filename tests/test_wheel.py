@@ -1,6 +1,6 @@
 """The built wheel alone in an empty environment, outside the checkout: it finds its files and submits the example.
 
-pip installs it here for every test; uv and pipx do with `make prove`.
+uv installs it for every test; pip and pipx do with `make prove`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,27 @@ def run(*command: str | Path, cwd: Path, code: int = 0, **more: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uv() -> str:
+    """The program uv."""
+    return shutil.which("uv") or pytest.skip("needs uv: pip install -e '.[release]'")
+
+
+@pytest.fixture(scope="module")
+def built(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("built")
+    run(uv, "build", "--quiet", "--out-dir", folder, REPOSITORY, cwd=folder, REPOSITORY_URL=ADDRESS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(uv: str, built: Path) -> Path:
     """An environment that holds the wheel and what it asks for, and nothing else."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, REPOSITORY)
-    run(*build, cwd=folder, REPOSITORY_URL=ADDRESS)
-    (wheel,) = folder.glob("hpc_launch-*.whl")
-    venv.create(folder / "env", with_pip=True)
-    python = folder / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "-c", REPOSITORY / "constraints.txt", wheel, cwd=folder)
-    return folder / "env"
+    (wheel,), folder = built.glob("hpc_launch-*.whl"), built / "env"
+    run(uv, "venv", "--quiet", "--python", sys.executable, folder, cwd=built)
+    options = ("--python", folder / "bin" / "python", "--constraints", REPOSITORY / "constraints.txt")
+    run(uv, "pip", "install", "--quiet", *options, wheel, cwd=built)
+    return folder
 
 
 def test_it_brings_neither_torch_nor_deepspeed(installed: Path) -> None:
@@ -132,20 +143,6 @@ def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Pat
 # --- Other ways to build and install it ---
 
 
-@pytest.fixture(scope="module")
-def uv() -> str:
-    """The program uv."""
-    return shutil.which("uv") or pytest.skip("needs uv: pip install -e '.[release]'")
-
-
-@pytest.fixture(scope="module")
-def built(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the source distribution, and the wheel that is built from it."""
-    folder = tmp_path_factory.mktemp("built")
-    run(uv, "build", "--quiet", "--out-dir", folder, REPOSITORY, cwd=folder)
-    return folder
-
-
 @pytest.mark.prove
 def test_the_source_distribution_holds_what_the_wheel_is_built_from(built: Path, tmp_path: Path) -> None:
     (source,), (wheel,) = built.glob("*.tar.gz"), built.glob("*.whl")
@@ -158,11 +155,14 @@ def test_the_source_distribution_holds_what_the_wheel_is_built_from(built: Path,
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("installer", ["uv tool", "pipx"])
+@pytest.mark.parametrize("installer", ["uv tool", "pipx", "pip"])
 def test_a_stranger_installs_it_as_a_program_of_its_own(built: Path, installer: str, tmp_path: Path) -> None:
     program, *words = installer.split()
-    found = shutil.which(program) or pytest.skip(f"needs {program}: pip install -e '.[release]'")
     (wheel,) = built.glob("*.whl")
+    if program == "pip":
+        venv.create(tmp_path / ".local", with_pip=True)
+        program = str(tmp_path / ".local" / "bin" / "pip")
+    found = shutil.which(program) or pytest.skip(f"needs {program}: pip install -e '.[release]'")
     run(found, *words, "install", wheel, cwd=tmp_path)
     launch = tmp_path / ".local" / "bin" / "hpc-launch"
     assert hpc_launch.__version__ in run(launch, "--version", cwd=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -51,7 +52,7 @@ def _parts(items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Words | None, Wor
     """The same of each part, with the letters in a row as one."""
     word = ""
     for code, value in getattr(items, "data", items):  # of a SubPattern, whose own iteration is slow
-        name = str(code)
+        name = code.name
         letter = _letter(name, value)
         word += letter
         if letter or name in {"AT", "ASSERT", "ASSERT_NOT"}:
@@ -93,7 +94,7 @@ def _letter(name: str, value: Any) -> str:
     """The lower-case letter that this part matches; empty if it is a digit or more than one. `[Tt]` is one letter."""
     letter = chr(value).lower() if name == "LITERAL" else ""
     if name == "IN":
-        letters = {chr(number).lower() if str(code) == "LITERAL" else "" for code, number in value}
+        letters = {chr(number).lower() if code.name == "LITERAL" else "" for code, number in value}
         letter = letters.pop() if len(letters) == 1 else ""
     return "" if letter.isdigit() else letter
 
@@ -111,6 +112,7 @@ def _worth(words: Words) -> tuple[int, int]:
     return min(_rarity(word) for word in words), -len(words)
 
 
+@cache
 def _rarity(word: str) -> int:
     length = min(12, len(word))
     return length - 8 if _COMMON.search(word) and " " not in word.strip() and len(word) < 14 else length

@@ -255,6 +255,7 @@ def test_without_pytorch_nothing_is_checked(stand_in: Path) -> None:
         assert found["ok"] is None, found
 
 
+@pytest.mark.prove  # as `doctor` does on a real Slurm
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_node_s_processes_are_measured_with_the_real_pytorch() -> None:

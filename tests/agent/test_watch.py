@@ -47,9 +47,11 @@ TRAINING = textwrap.dedent(
     if what == "quiet":
         time.sleep(4)
     if what == "spin":
-        until = time.time() + 60
-        while time.time() < until:
-            pass
+        for _ in range(240):  # at work for a quarter of the time, which is far more than idle
+            until = time.time() + 0.06
+            while time.time() < until:
+                pass
+            time.sleep(0.19)
     if what == "hang":
         time.sleep(60)
     time.sleep(4 if what == "exit" else 1.5)  # on a loaded machine the watcher starts late
@@ -174,11 +176,19 @@ def test_what_was_silent_before_a_rank_began_does_not_count(tmp_path: Path) -> N
     assert not os.path.exists(detector.hang_file)
 
 
+WORKS = """\
+import time
+for _ in range(36):
+    end = time.time() + 0.06
+    while time.time() < end:
+        pass
+    time.sleep(0.19)
+"""
 ALONE = """\
-import subprocess, sys, time
+import os, subprocess, sys, time
 print("begin", flush=True)
 if sys.argv[1] == "child works":
-    subprocess.run([sys.executable, "-c", "import time; end = time.time() + 9\\nwhile time.time() < end: pass"])
+    subprocess.run([sys.executable, "-c", os.environ["WORKS"]])
 else:
     time.sleep(600)
 """
@@ -191,7 +201,7 @@ def test_a_program_without_a_launcher_is_watched_as_a_whole(tmp_path: Path, what
     script = 'log=$1 folder=$2; shift 2; "$@" "$folder" 0 $$ --program --hang-after=3 & '
     script += 'exec "$0" -c "$ALONE" "$WHAT" >>"$log"'
     words = [sys.executable, str(tmp_path / "logs" / "node-0.log"), str(tmp_path), *program("watch")]
-    env = {**os.environ, "ALONE": ALONE, "WHAT": what}
+    env = {**os.environ, "ALONE": ALONE, "WORKS": WORKS, "WHAT": what}
     subprocess.run(["bash", "-c", script, *words], env=env, timeout=120, check=False)
     events = _until_its_end(tmp_path, 20)
     assert {rank for rank, _, _ in _gone(events)} == {0}

@@ -13,7 +13,6 @@ from hpc_launch.runs.records.node_records import start_events
 from hpc_launch.runs.status.startup_summary import ORDER, history
 from tests.cluster.faults import wait_until
 from tests.here import launch
-from tests.marks import prove
 
 pytestmark = pytest.mark.torch
 
@@ -87,7 +86,8 @@ def here(tmp_path: Path) -> Iterator[Here]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("late", "kinds"), [("1", ["node_behind"]), prove("0", [])], ids=["dawdling", "even"])
+@pytest.mark.prove
+@pytest.mark.parametrize(("late", "kinds"), [("1", ["node_behind"]), ("0", [])], ids=["dawdling", "even"])
 def test_a_node_behind_is_named_and_an_even_run_is_left_alone(here: Here, late: str, kinds: list[str]) -> None:
     here.start(late)
     for marks in here.marks():

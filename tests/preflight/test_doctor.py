@@ -93,6 +93,7 @@ def test_the_ladder_stops_at_the_first_size_that_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.prove
 @pytest.mark.slow
 def test_the_network_is_measured_and_kept(tmp_path: Path) -> None:
     write(tmp_path, COUNTS, "strategy: ddp\nargs: {steps: 5}\n")

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.torch("deepspeed")
     [
         ("torchrun", "USR1"),
         prove("deepspeed", "TERM"),
-        ("srun", "USR2"),
+        prove("srun", "USR2"),
         prove("torchrun", "file"),
     ],
 )

@@ -13,6 +13,8 @@ from tests.marks import prove
 from tests.slurm.user import User
 
 QUICK = "name: checked\npreflight: quick\nlauncher: srun\ncpus_per_node: 1\nretry: {backoff: 1s}\n"
+NO_TORCH = "environment: {python: /usr/bin/python3}\n"
+"""The check would measure with PyTorch on each node."""
 
 
 def outcome(run: dict[str, Any], attempt: int = 1) -> dict[str, Any]:
@@ -52,8 +54,8 @@ def test_all_gpus_are_counted_where_they_are_requested_by_task(request: pytest.F
     user.site("", ("gpus: 4,", "gpus: 4, gpu_request: gpus-per-task,"))
     Path(user.job(SMI, "bin/nvidia-smi")).chmod(0o755)
     path = f"{{PATH: '{user.home / 'bin'}:{cluster.environment()['PATH']}'}}"
-    job = f"{QUICK}nodes: 2\ngpus_per_node: 4\nprocesses_per_node: 4\nenv: {path}\ncommand: [sh, -c, 'echo trained']\n"
-    run = user.submit(job)
+    job = f"{QUICK}{NO_TORCH}nodes: 2\ngpus_per_node: 4\nprocesses_per_node: 4\nenv: {path}\n"
+    run = user.submit(f"{job}command: [sh, -c, 'echo trained']\n")
     assert user.until(run["run"], "COMPLETED", "FAILED", "STOPPED")["state"] == "COMPLETED"
     found = outcome(run)
     assert (found["bad"], found["common"], "gpus" in found["not_checked"]) == ([], [], False), found
@@ -132,6 +134,6 @@ def test_the_network_between_three_nodes_is_measured_kept_and_compared(user: Use
 def test_a_bad_node_is_named_before_the_real_job_waits(user_in_trouble: User) -> None:
     user = user_in_trouble
     with user.little_shared_memory("n2"):
-        done = user.launch("doctor", user.job(JOB), "--set=nodes=4")
+        done = user.launch("doctor", user.job(JOB + NO_TORCH), "--set=nodes=4")
     assert done.returncode == 3, done.stdout + done.stderr
     assert "nodes         failed       n2: /dev/shm has 1 MiB left" in done.stdout

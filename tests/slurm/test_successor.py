@@ -37,7 +37,7 @@ def state(user: User, job_id: str) -> str:
 
 
 def test_the_successor_takes_over_and_is_cancelled_at_the_end(user: User) -> None:
-    run = user.submit(job(user, FAILS_ONCE, nodes=2, retry=ON))
+    run = user.submit(job(user, FAILS_ONCE, nodes=2, launcher="srun", retry=ON))
     first = successor(run, 1)["job_id"]
     assert user.status(run["run"])["successor"]["job_id"] == first
 

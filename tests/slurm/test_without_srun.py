@@ -84,7 +84,7 @@ class Site:
         return self.user.cluster.node_exec(node, ["ps", "-ww", "-u", self.user.cluster.user, "-o", "args="]).stdout
 
 
-@pytest.fixture(params=["pdsh", *MPI])
+@pytest.fixture(params=[prove("pdsh"), *MPI])
 def site(request: pytest.FixtureRequest, cluster: Cluster, user_dir: Path) -> Site:
     kind: str = request.param
     user = User(cluster, user_dir)
@@ -204,7 +204,6 @@ def test_a_cancelled_job_or_one_that_slurm_kills_leaves_no_process(site: Site, h
     site.user.nothing_left()
 
 
-@pytest.mark.parametrize("site", [prove("pdsh"), *MPI], indirect=True)
 def test_a_warning_reaches_the_training(site: Site) -> None:
     site.user.cluster.run(["scancel", "--batch", "--signal=USR1", site.sleeps()], check=True)
     assert site.user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED"

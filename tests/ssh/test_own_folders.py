@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.cluster.faults import wait_until
+from tests.forked import hpc_launch_text
 from tests.ssh.ssh_user import SshUser
 
 LAUNCHER = """\
@@ -51,8 +52,8 @@ class Hosts:
         return done.stdout + done.stderr
 
     def launch(self, *words: str, client: str | None = "n1") -> subprocess.CompletedProcess[str]:
-        env = {**self.user.env, "SECRET_WORD": "hidden"}
-        return self.user.cluster.run(["hpc-launch", *words], node=client, cwd=self.user.home, env=env)
+        env = {**self.user.cluster.environment(), **self.user.env, "SECRET_WORD": "hidden"}
+        return hpc_launch_text(words, cwd=self.user.home, env=env, place=self.user.cluster.place(node=client))
 
     def submit(
         self, *words: str, fails: str = "", client: str | None = "n1", **keys: Any

@@ -66,6 +66,7 @@ print(plugin.fsdp_version, plugin.reshard_after_forward, plugin.state_dict_type.
 """
 
 
+@pytest.mark.prove
 def test_accelerates_own_reader_takes_it_as_it_was_meant() -> None:
     asked = Fsdp(
         sharding_strategy="SHARD_GRAD_OP", wrap_policy="SIZE_BASED_WRAP", min_params=1000, state_dict="FULL_STATE_DICT"

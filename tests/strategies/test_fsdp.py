@@ -152,7 +152,6 @@ def test_the_trainer_lists_its_keys(tmp_path: Path, config: Config) -> None:
 
 @pytest.mark.torch("accelerate")
 def test_accelerate_has_the_last_word(tmp_path: Path, config: Config) -> None:
-    assert config("fsdp", "--world-size", "4", library=True).code == 0
     (tmp_path / "a.yaml").write_text("distributed_type: FSDP\ngpu_ids: 0\nfsdp_config:\n  fsdp_version: 2\n")
     done = config("fsdp", "--check", "a.yaml", library=True)
     assert (done.code, done.codes) == (3, {"HL629"})

@@ -113,7 +113,7 @@ def test_shellcheck_finds_nothing() -> None:
         "fsdp1_accelerate.yaml",
         prove("fsdp2_size.yaml"),
         prove("fsdp1_trainer.json"),
-        "fsdp2_trainer.json",
+        prove("fsdp2_trainer.json"),
     ],
 )
 def test_the_library_itself_reads_every_key_and_takes_the_file(case: str, config: Config) -> None:
