@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from docs.page_links import relative
@@ -18,7 +20,8 @@ from hpc_launch.sites.read_profile import fill
 HERE = Path(__file__).parent / "reference" / "sites"
 
 
-def shipped_profiles() -> list[Shipped]:
+@cache
+def shipped_profiles() -> tuple[Shipped, ...]:
     """Return all profiles that a job can name, sorted by name. Raise ValueError for an invalid profile."""
     found = []
     for path in sorted(shipped("site_configs").glob("*.yaml")):
@@ -32,10 +35,10 @@ def shipped_profiles() -> list[Shipped]:
             raise ValueError("\n".join(map(str, [*findings, *faults])))
         if profile.scheduler.type != "local":
             found.append(Shipped(profile, merged, layers))
-    return found
+    return tuple(found)
 
 
-def overview(profiles: list[Shipped]) -> str:
+def overview(profiles: Sequence[Shipped]) -> str:
     """Return the overview page, with a row per profile."""
     rows = []
     for one in profiles:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.here import launch
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.prove]
 
 TRAINING = """
 import io, time

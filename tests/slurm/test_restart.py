@@ -14,6 +14,7 @@ from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
 from tests.slurm.user import SMALL, User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
@@ -86,8 +87,9 @@ def ended(run: dict[str, Any], number: int) -> bool:
     return bool(record(run, number, "end.json"))
 
 
-def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> None:
-    run = user.submit(job(user, FAILS_ONCE, nodes=2))
+@pytest.mark.parametrize("launcher", ["srun", prove("torchrun")])
+def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User, launcher: str) -> None:
+    run = user.submit(job(user, FAILS_ONCE, nodes=2, launcher=launcher))
 
     wait_until(lambda: ended(run, 2), explain=lambda: user.launch("logs", run["run"]).stdout)
 

@@ -207,17 +207,18 @@ def each_stage(user: User, alone: list[float], launcher: str, *stages: int, **ke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "stage"), [prove("c10d", 1), prove("srun", 3)])
+@pytest.mark.parametrize(("launcher", "stage"), [prove("c10d", 1), ("srun", 3)])
 def test_ddp_fsdp_and_zero_in_turn(
     cluster: Cluster, user_dir: Path, alone: list[float], launcher: str, stage: int
 ) -> None:
     in_turn(User(cluster, user_dir), alone, launcher, stage)
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "stage"),
-    [prove("static", 3), prove("c10d", 2), ("srun", 1)],
+    [("static", 3), ("c10d", 2), ("srun", 1)],
 )
 def test_ddp_fsdp_and_zero_in_an_image(
     boxed: tuple[User, dict[str, Any]], alone: list[float], launcher: str, stage: int

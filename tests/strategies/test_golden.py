@@ -110,7 +110,7 @@ def test_shellcheck_finds_nothing() -> None:
     [
         "zero3.json",
         prove("zero3_auto.json"),
-        "fsdp1_accelerate.yaml",
+        prove("fsdp1_accelerate.yaml"),
         prove("fsdp2_size.yaml"),
         prove("fsdp1_trainer.json"),
         prove("fsdp2_trainer.json"),
