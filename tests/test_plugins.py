@@ -248,7 +248,8 @@ def test_a_job_runs_on_the_scheduler_of_a_package(example: Any) -> None:
     done = example(*SUBMIT, "--wait", "--set", "args.steps=3")
     assert done.returncode == 0, done.stdout + done.stderr
     found = status(example)
-    assert (found["state"], found["job_id"], found["progress"]["step"]) == ("COMPLETED", "spool-1", 3)
+    seen = (found["state"], found["job_id"], found["progress"]["step"])
+    assert seen == ("COMPLETED", "spool-1", 3), (done.stderr, found)
     assert "step 3 of 3" in example("logs", "@last", "--node", "0").stdout
 
 

@@ -1,7 +1,7 @@
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
-phase='' ended_by='' exit_code='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+phase='' ended_by='' exit_code='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now) ended=''
 record() { # FILE EXIT_CODE
     local finished=null mask # finished: true if the training itself says that no step is left
     mask=$(umask)
@@ -12,7 +12,7 @@ record() { # FILE EXIT_CODE
         read -r warned_by <"$attempt_dir/stop"
     fi
     printf '{"job_id": "%s", "restart": %d, "first_step": %s, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
-        "$job_id" "$restart" "${first_step:-null}" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
+        "$job_id" "$restart" "${first_step:-null}" "$2" "$ended_by" "$phase" "$started" "${ended:-$(now)}" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
         mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
     umask "$mask"
 }
@@ -26,6 +26,7 @@ at_exit() { # EXIT_CODE
             set -- 1
             ;;
     esac
+    ended=$(now) # it stays the same when the checkpoint is added
     record end.json "$1" # at once: what follows may take a while
     [ "$phase" = environment ] || saved_checkpoint "$1"
     call_after "$1"

@@ -182,6 +182,16 @@ def test_a_signal_before_the_result_is_known_is_no_success(tmp_path: Path) -> No
     assert json.loads((tmp_path / "end.json").read_text())["exit_code"] == 143
 
 
+def test_the_time_of_the_end_stays_when_the_checkpoint_is_found_late(tmp_path: Path) -> None:
+    """A run that has been seen to end would end once more."""
+    keep = 'cp "$attempt_dir/end.json" "$attempt_dir/first.json"; sleep 1.1'
+    stubs = f'saved_checkpoint() {{ {keep}; saved=7; record end.json "$1"; }}\ncall_after() {{ :; }}\n'
+    ended(tmp_path, f"{stubs}phase=ended\nexit 0\n")
+    first, last = (json.loads((tmp_path / name).read_text()) for name in ("first.json", "end.json"))
+    assert (first["saved_step"], last["saved_step"]) == (None, 7)
+    assert first["ended"] == last["ended"]
+
+
 def test_an_image_that_is_a_folder_is_not_staged_like_an_environment(tmp_path: Path) -> None:
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "agent.pyz").write_text("raise SystemExit('packed')\n")
