@@ -147,8 +147,8 @@ def save(draft: ProfileDraft, path: Path) -> None:
 
 TIME_S = 300
 WITH_TORCH = (
-    'run=$0; (cd / && "$0" -c "import importlib.util as u; u.find_spec(\'torch\').name") 2>/dev/null || run=python3; '
-    'exec "$run" "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" smoke "$HPC_LAUNCH_ATTEMPT_DIR" --python "$0" "$@"'
+    'python=$0; (cd / && "$0" -c "import torch") 2>/dev/null || python=python3; '
+    'exec "$python" "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" smoke "$HPC_LAUNCH_ATTEMPT_DIR" --python "$0" "$@"'
 )
 """Run the program with the interpreter of hpc-launch if that has PyTorch on the node, else with the node's own."""
 REACH = ("github.com:443", "huggingface.co:443")

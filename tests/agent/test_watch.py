@@ -39,19 +39,27 @@ LAUNCHER = textwrap.dedent(
 )
 """Looks at its ranks ten times a second, as torchrun does, or leaves a busy machine time to see how they ended."""
 
-TRAINING = textwrap.dedent(
+WORK = """\
+import time
+def work(seconds):
+    end = time.time() + seconds
+    while time.time() < end:
+        pause = time.time() + 0.06
+        while time.time() < pause:
+            pass
+        time.sleep(0.19)
+"""
+"""At work for a quarter of the time, which is far more than idle."""
+
+TRAINING = WORK + textwrap.dedent(
     """
-    import os, signal, sys, time
+    import os, signal, sys
     print("begin", flush=True)
     rank, what = os.environ["RANK"], sys.argv[1]
     if what == "quiet":
         time.sleep(4)
     if what == "spin":
-        for _ in range(240):  # at work for a quarter of the time, which is far more than idle
-            until = time.time() + 0.06
-            while time.time() < until:
-                pass
-            time.sleep(0.19)
+        work(60)
     if what == "hang":
         time.sleep(60)
     time.sleep(4 if what == "exit" else 1.5)  # on a loaded machine the watcher starts late
@@ -176,19 +184,11 @@ def test_what_was_silent_before_a_rank_began_does_not_count(tmp_path: Path) -> N
     assert not os.path.exists(detector.hang_file)
 
 
-WORKS = """\
-import time
-for _ in range(36):
-    end = time.time() + 0.06
-    while time.time() < end:
-        pass
-    time.sleep(0.19)
-"""
 ALONE = """\
 import os, subprocess, sys, time
 print("begin", flush=True)
 if sys.argv[1] == "child works":
-    subprocess.run([sys.executable, "-c", os.environ["WORKS"]])
+    subprocess.run([sys.executable, "-c", os.environ["WORK"] + "work(9)"])
 else:
     time.sleep(600)
 """
@@ -201,7 +201,7 @@ def test_a_program_without_a_launcher_is_watched_as_a_whole(tmp_path: Path, what
     script = 'log=$1 folder=$2; shift 2; "$@" "$folder" 0 $$ --program --hang-after=3 & '
     script += 'exec "$0" -c "$ALONE" "$WHAT" >>"$log"'
     words = [sys.executable, str(tmp_path / "logs" / "node-0.log"), str(tmp_path), *program("watch")]
-    env = {**os.environ, "ALONE": ALONE, "WORKS": WORKS, "WHAT": what}
+    env = {**os.environ, "ALONE": ALONE, "WORK": WORK, "WHAT": what}
     subprocess.run(["bash", "-c", script, *words], env=env, timeout=120, check=False)
     events = _until_its_end(tmp_path, 20)
     assert {rank for rank, _, _ in _gone(events)} == {0}

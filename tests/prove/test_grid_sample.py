@@ -9,7 +9,7 @@ import pytest
 from tests.prove.grid.cells import OUTSIDE, PLACES, RANKS, faults, sample
 from tests.prove.grid.play import play
 
-CELLS, TORCHRUN = 18, 3
+CELLS, TORCHRUN = 20, 3
 AT_ONCE = 6
 """They wait most of the time."""
 ONLY_CLOSED = {"torn"}

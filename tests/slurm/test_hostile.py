@@ -52,7 +52,7 @@ def test_a_umask_of_002_opens_no_log(user: User) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [12, prove(COUNT)])
+@pytest.mark.parametrize("count", [25, prove(COUNT)])
 def test_hostile_values_reach_the_training_byte_for_byte(user: User, count: int) -> None:
     dump = user.cluster.write(user.home / "it's $(a) dump.py", DUMP)
     jobs = list(hostile_jobs(count))

@@ -68,14 +68,14 @@ class User:
         return self.mounted(node, "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm")
 
     def launch(
-        self, *args: str, timeout: float = PATIENCE_S, env: dict[str, str] | None = None
+        self, *args: str, timeout: float = PATIENCE_S, env: dict[str, str] | None = None, node: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run hpc-launch to its end, whatever its exit code."""
+        """Run hpc-launch to its end, whatever its exit code; on the login node unless a `node` is named."""
         every = {**self.cluster.environment(), **self.env, **(env or {})}
         if self.cluster.settings.root is None:
-            return hpc_launch_text(args, cwd=self.home, env=every, timeout=timeout, place=self.cluster.place())
+            return hpc_launch_text(args, cwd=self.home, env=every, timeout=timeout, place=self.cluster.place(node=node))
         # Another Debian has another C library, which only a program that is executed there loads.
-        done = self.cluster.run(["hpc-launch", *args], cwd=self.home, env=every, timeout=timeout)
+        done = self.cluster.run(["hpc-launch", *args], node=node, cwd=self.home, env=every, timeout=timeout)
         check_output(args, done.stdout)
         return done
 

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from tests.cluster.faults import wait_until
-from tests.forked import hpc_launch_text
 from tests.ssh.ssh_user import SshUser
 
 LAUNCHER = """\
@@ -52,8 +51,7 @@ class Hosts:
         return done.stdout + done.stderr
 
     def launch(self, *words: str, client: str | None = "n1") -> subprocess.CompletedProcess[str]:
-        env = {**self.user.cluster.environment(), **self.user.env, "SECRET_WORD": "hidden"}
-        return hpc_launch_text(words, cwd=self.user.home, env=env, place=self.user.cluster.place(node=client))
+        return self.user.launch(*words, env={"SECRET_WORD": "hidden"}, node=client)
 
     def submit(
         self, *words: str, fails: str = "", client: str | None = "n1", **keys: Any

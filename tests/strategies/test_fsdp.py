@@ -150,6 +150,12 @@ def test_the_trainer_lists_its_keys(tmp_path: Path, config: Config) -> None:
     assert "did you mean `auto_wrap_policy`?" in done.out
 
 
+@pytest.mark.prove
+@pytest.mark.torch("accelerate")
+def test_accelerate_takes_what_is_written(config: Config) -> None:
+    assert config("fsdp", "--world-size", "4", library=True).code == 0
+
+
 @pytest.mark.torch("accelerate")
 def test_accelerate_has_the_last_word(tmp_path: Path, config: Config) -> None:
     (tmp_path / "a.yaml").write_text("distributed_type: FSDP\ngpu_ids: 0\nfsdp_config:\n  fsdp_version: 2\n")
